@@ -54,8 +54,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (now, bytes) in frames(&file) {
             let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
             let decoded = Some(Decoded { vlans: Vlans::of(&parsed), events: &[] });
-            let packet =
-                Packet { bytes, parsed: &parsed, decoded, is_rebuilt: false, is_verified: false };
+            let packet = Packet {
+                bytes,
+                parsed: &parsed,
+                decoded,
+                is_rebuilt: false,
+                is_verified: false,
+                port: None,
+            };
             flows.inspect(&mut detector, now, &packet, &mut alerts);
             packets += 1;
             for alert in alerts.drain() {

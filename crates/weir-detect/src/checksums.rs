@@ -29,8 +29,12 @@ const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const IPV6_LEN: usize = 40;
 
-/// Whether a packet is a TCP segment whose checksum, or whose IPv4 header's, is wrong.
+/// Whether a packet is a TCP segment that no receiver takes for its headers: its checksum is wrong,
+/// or its IPv4 header's, or its header ends nowhere.
 pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
+    if parsed.protocol == TCP && parsed.fault.is_some() {
+        return true;
+    }
     let is_wrong = |of| is_valid(of, bytes, parsed) == Some(false);
     match parsed.network {
         Network::Ipv4 => {

@@ -192,6 +192,10 @@ impl Conversation {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;
+        if limits.refuses_conflicts && view.urgent().is_some() && !view.payload.is_empty() {
+            // One byte of it is none of the stream, for most receivers (RFC 6093 s3).
+            return Progress { refused: Some(Unseen::Conflict), ..Progress::default() };
+        }
         // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
         let is_early = view.has_early_data() || (limits.sees_all && self.may_begin(side));
         let is_passed_over =

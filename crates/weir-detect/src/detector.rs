@@ -53,6 +53,9 @@ pub struct Packet<'a> {
     pub is_rebuilt: bool,
     /// Its transport checksum is right, or is left to an adapter: who received it knows that.
     pub is_verified: bool,
+    /// By which of two ports it came, 0 or 1, where each end of a flow is beyond one of them: who
+    /// speaks in another's name from the wrong side is of another flow.
+    pub port: Option<u8>,
 }
 
 /// What a decoder knows of a packet.
@@ -595,6 +598,12 @@ impl Detector {
     /// Whether the last packet was dropped because a rule matched too often.
     pub fn dropped_by_rate(&self) -> bool {
         self.evaluator.by_rate
+    }
+
+    /// Whether a connection may be over for both its ends, as far as they have said.
+    pub(crate) fn may_be_over(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_none_or(|it| it.may_be_over())
     }
 
     /// What there is to tell of a flow.

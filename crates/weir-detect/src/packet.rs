@@ -412,25 +412,44 @@ impl<'a> View<'a> {
     /// The timestamps option of a TCP segment: value and echo.
     pub(crate) fn tcp_timestamps(&self) -> Option<(u32, u32)> {
         const TIMESTAMPS: u8 = 8;
-        let option = self.tcp_option(TIMESTAMPS, 10..=10)?;
+        // Of several the last counts (Linux).
+        let option = self.tcp_options(TIMESTAMPS, 10..=10).last()?;
         let number = |at: usize| option.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
         number(2).zip(number(6))
     }
 
-    /// The first TCP option of that kind with such a length, from its kind on. Behind a length that
-    /// none can have, receivers read no further.
+    /// The first TCP option of that kind with such a length, from its kind on.
     fn tcp_option(&self, kind: u8, lengths: RangeInclusive<u8>) -> Option<&[u8]> {
-        let mut options = self.tcp_header()?.get(20..)?;
-        loop {
-            options = match options {
-                [1, rest @ ..] => rest,
-                [] | [0, ..] | [_] | [_, 0 | 1, ..] => return None,
-                [found, length, ..] if *found == kind && lengths.contains(length) => {
-                    return options.get(..usize::from(*length));
+        self.tcp_options(kind, lengths).next()
+    }
+
+    /// All of them. Behind a length that none can have, receivers read no further.
+    fn tcp_options(
+        &self,
+        kind: u8,
+        lengths: RangeInclusive<u8>,
+    ) -> impl Iterator<Item = &[u8]> + '_ {
+        let mut rest = self.tcp_header().and_then(|it| it.get(20..)).unwrap_or_default();
+        std::iter::from_fn(move || {
+            loop {
+                let (found, behind) = match rest {
+                    [1, behind @ ..] => (&rest[..1], behind),
+                    [] | [0, ..] | [_] | [_, 0 | 1, ..] => return None,
+                    [_, length, ..] => rest.split_at_checked(usize::from(*length))?,
+                };
+                rest = behind;
+                if matches!(found, [it, length, ..] if *it == kind && lengths.contains(length)) {
+                    return Some(found);
                 }
-                [_, length, ..] => options.get(usize::from(*length)..)?,
-            };
-        }
+            }
+        })
+    }
+
+    /// Where a TCP segment says that its urgent data end, from its first byte on (RFC 9293 s3.8.5).
+    pub(crate) fn urgent(&self) -> Option<u16> {
+        let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return None };
+        let pointer = self.tcp_header()?.get(18..20)?.first_chunk().copied();
+        pointer.map(u16::from_be_bytes).filter(|it| *it > 0 && seen & flags::URG != 0)
     }
 
     /// Bytes of an ICMP message of its type, beyond the eight that all have.

@@ -45,6 +45,8 @@ struct Key {
     ends: [([u8; 16], u32); 2],
     protocol: u8,
     vlans: Vlans,
+    /// Beyond which port the end is that is first.
+    port: Option<u8>,
 }
 
 impl Hash for Key {
@@ -55,6 +57,7 @@ impl Hash for Key {
             state.write_u32(*port);
         }
         state.write_u8(self.protocol);
+        state.write_u8(self.port.unwrap_or(2));
         state.write_u64(self.vlans.ids().iter().fold(0, |all, id| all << 16 | u64::from(*id)));
     }
 }
@@ -149,7 +152,9 @@ impl FlowTable {
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
                 let is_quiet = now.since_ns(entry.last) > QUIET_NS;
-                let begins_anew = entry.ended & bit(from_first) != 0 && begins(parsed);
+                let begins_anew = entry.ended & bit(from_first) != 0
+                    && begins(parsed)
+                    && detector.may_be_over(entry.slot);
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }
@@ -266,7 +271,7 @@ fn key(packet: &Packet<'_>) -> (Key, bool) {
         // Marked, so that it is nobody's port.
         let queue_pair = rdma.destination_qp.value() | 1 << 31;
         let ends = [(parsed.source, 0), (parsed.destination, queue_pair)];
-        return (Key { ends, protocol: parsed.protocol, vlans }, true);
+        return (Key { ends, protocol: parsed.protocol, vlans, port: packet.port }, true);
     }
     if packet.decoded.is_some()
         && let Some(found) = complaint(packet, vlans)
@@ -285,7 +290,8 @@ fn key(packet: &Packet<'_>) -> (Key, bool) {
     let (from, to) = ((parsed.source, source), (parsed.destination, destination));
     let from_first = from <= to;
     let ends = if from_first { [from, to] } else { [to, from] };
-    (Key { ends, protocol: parsed.protocol, vlans }, from_first)
+    let port = packet.port.map(|it| if from_first { it } else { 1 - it });
+    (Key { ends, protocol: parsed.protocol, vlans, port }, from_first)
 }
 
 /// The flow of which a packet of TCP or UDP did not arrive, as an ICMP message about it says, and
@@ -310,7 +316,7 @@ fn complaint(packet: &Packet<'_>, vlans: Vlans) -> Option<(Key, bool)> {
     // Who complains got the packet.
     let from_first = to <= from;
     let ends = if from_first { [to, from] } else { [from, to] };
-    Some((Key { ends, protocol: about.protocol, vlans }, from_first))
+    Some((Key { ends, protocol: about.protocol, vlans, port: None }, from_first))
 }
 
 /// The type of ICMP that answers another, or is answered by it.
@@ -411,6 +417,7 @@ mod tests {
                 decoded: None,
                 is_rebuilt: false,
                 is_verified: false,
+                port: None,
             };
             let Self { table, detector, alerts } = self;
             table.inspect(detector, Time(now), &packet, alerts);

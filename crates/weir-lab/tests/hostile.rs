@@ -98,6 +98,7 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
             decoded: None,
             is_rebuilt: false,
             is_verified: false,
+            port: None,
         };
         let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);
         for alert in alerts.drain() {
@@ -222,6 +223,7 @@ fn a_queue_pair_that_was_silent_may_begin_anew() {
                     decoded: None,
                     is_rebuilt: false,
                     is_verified: false,
+                    port: None,
                 };
                 let _ = flows.inspect(&mut detector, now, &packet, &mut alerts);
                 now = now.plus_ns(1_000_000);

@@ -62,6 +62,8 @@ struct Side {
     widest: u32,
     /// The timestamp that segments may not be older than (TS.Recent).
     timestamp: Option<u32>,
+    /// Behind its FIN.
+    fin: Option<u32>,
 }
 
 /// Both sides of a connection.
@@ -69,6 +71,11 @@ struct Side {
 pub(super) struct Acceptance {
     sides: [Side; 2],
     goes_on: bool,
+    /// Acknowledgments of what is long ago are believed: some receivers take what comes with them.
+    pub(super) believes_old: bool,
+    /// A reset came that its receiver heeds: it has the number of what it waits for (RFC 5961
+    /// s3.2).
+    is_reset: bool,
     /// Number of the client's last SYN.
     syn: u32,
     /// The server's answer before the last one: the client tells which of them it took.
@@ -91,6 +98,8 @@ impl Acceptance {
         if header.flags & (SYN | RST) != 0 {
             if header.flags & RST == 0 {
                 self.begin(side, header);
+            } else {
+                self.is_reset |= header.sequence == self.sides[side].acknowledged;
             }
             return true;
         }
@@ -168,6 +177,7 @@ impl Acceptance {
             // Which of several SYNs with one number arrived, nobody knows.
             shift: if repeats { shift.max(known.shift) } else { shift },
             widest: header.window.into(),
+            fin: None,
             timestamp: match (known.timestamp, header.timestamp) {
                 (Some(old), Some(new)) if repeats && is_before(old, new) => Some(old),
                 (_, new) => new,
@@ -213,7 +223,8 @@ impl Acceptance {
     /// A connection that begins with the client's last SYN.
     pub(super) fn anew(&self) -> Self {
         let first = self.syn;
-        let mut anew = Self { syn: first, ..Self::default() };
+        let believes_old = self.believes_old;
+        let mut anew = Self { syn: first, believes_old, ..Self::default() };
         // What else it said was not kept: nothing narrower than that.
         let (shift, timestamp) = (Some(SHIFT_MAX), Some(UNSET));
         let client =
@@ -227,6 +238,14 @@ impl Acceptance {
     pub(super) fn used(&self) -> Option<[u64; 2]> {
         let is_whole = self.sides.iter().all(|it| it.has_begun);
         is_whole.then(|| self.sides.each_ref().map(|it| it.sent.wrapping_sub(it.first).into()))
+    }
+
+    /// Whether it is over for both ends, or was not seen from its beginning: a reset that is heeded
+    /// came, or both have all that the other said.
+    pub(super) fn may_be_over(&self) -> bool {
+        let has_ended = |it: &Side| it.fin.is_some_and(|fin| !is_before(it.acknowledged, fin));
+        let is_whole = self.sides.iter().all(|it| it.has_begun);
+        !is_whole || self.is_reset || self.sides.iter().all(has_ended)
     }
 
     /// Whether anything was said behind both beginnings.
@@ -251,7 +270,8 @@ impl Acceptance {
         }
         let end = if sees_all { other.sent } else { later(other.sent, other.room) };
         let floor = other.acknowledged.wrapping_sub(own.widest);
-        !is_before(end, header.acknowledgment) && !is_before(header.acknowledgment, floor)
+        !is_before(end, header.acknowledgment)
+            && (self.believes_old || !is_before(header.acknowledgment, floor))
     }
 
     fn note(&mut self, side: usize, header: &Header) {
@@ -262,6 +282,9 @@ impl Acceptance {
         };
         let end = header.sequence.wrapping_add(header.length);
         let end = end.wrapping_add(u32::from(header.flags & FIN != 0));
+        if header.flags & FIN != 0 {
+            own.fin = Some(end);
+        }
         let is_of_room = !is_before(own.room, header.sequence);
         if is_of_room {
             own.sent = later(own.sent, end);

@@ -23,6 +23,11 @@ impl Conversation {
         is_taken
     }
 
+    /// Whether both ends may have forgotten it.
+    pub(crate) fn may_be_over(&self) -> bool {
+        self.acceptance.may_be_over()
+    }
+
     /// Whether a SYN of a side may be the one that counts.
     pub(super) fn may_begin(&self, side: usize) -> bool {
         match side {
@@ -72,6 +77,8 @@ impl Conversation {
     /// What is refused from now on.
     pub(crate) fn refuse(&mut self, refusals: Refusals) {
         self.streams.iter_mut().for_each(|it| it.refuse(refusals));
+        // What a decoy says is refused as soon as something else comes in its place.
+        self.acceptance.believes_old = refusals.conflicts;
     }
 
     /// Nothing was said yet.

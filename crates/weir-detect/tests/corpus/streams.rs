@@ -105,6 +105,7 @@ pub(crate) fn exercise(input: &[u8]) {
             decoded: None,
             is_rebuilt: false,
             is_verified: false,
+            port: None,
         };
         packets += 1;
         table.inspect(&mut detector, Time(packets), &packet, &mut alerts);

@@ -91,6 +91,7 @@ impl Bench {
             decoded: None,
             is_rebuilt: false,
             is_verified: self.is_verified,
+            port: None,
         };
         self.now = self.now.plus_ns(1000);
         self.detector.inspect(self.now, &mut self.slot, direction, &packet, &mut self.alerts)

@@ -239,7 +239,8 @@ impl Detection {
         let is_verified = offload.checksum_verified
             || offload.checksum.is_some()
             || offload.segmentation.is_some();
-        let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified };
+        let port = Some(u8::from(side == Side::Wire));
+        let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
         let judged = self.judge_inside(now, &packet, is_spared);
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged

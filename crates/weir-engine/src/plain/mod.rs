@@ -214,7 +214,8 @@ impl Plain {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             // Whose checksum was left to an adapter before it was put into the tunnel.
             let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
-            let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified };
+            let port = Some(u8::from(side == Side::Wire));
+            let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
             detection.judge_inside(now, &packet, is_spared)
         });
         if let Some(detection) = detection {

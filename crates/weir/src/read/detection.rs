@@ -282,7 +282,7 @@ impl<W: Write> Look<W> {
         let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
         let Layer { bytes, parsed, source, .. } = layer;
-        let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified };
+        let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified, port: None };
         let Self { flows, detector, alerts, .. } = self;
         let decision = match layer.has_flow() {
             true => flows.inspect(detector, now, &packet, alerts),
@@ -542,8 +542,14 @@ impl<W: Write> Look<W> {
             let Held { alert, bytes, link, parsed, vlans, .. } = one;
             let decoded = Some(Decoded { vlans, events: &[] });
             let (is_rebuilt, is_verified) = (false, true);
-            let packet =
-                Packet { bytes: &bytes, parsed: &parsed, decoded, is_rebuilt, is_verified };
+            let packet = Packet {
+                bytes: &bytes,
+                parsed: &parsed,
+                decoded,
+                is_rebuilt,
+                is_verified,
+                port: None,
+            };
             let source = "stream (flow timeout)";
             let layer = Layer {
                 bytes: &bytes,

@@ -24,7 +24,7 @@ const BY_KERNEL: [&str; 3] = [
 /// The gateway takes sides where data differ, so that what it takes is seen.
 const LENIENT: &str = "[rules.exceptions]\nconflicts = \"pass\"\n";
 /// Words that arrive then, to be mended: one is struck out when it does no longer.
-const OPEN: [&str; 52] = [
+const OPEN: [&str; 45] = [
     // TCP: a malformed header is no segment; what Linux discards beyond the RFCs' tests.
     "header too short",
     "header too long",
@@ -33,21 +33,12 @@ const OPEN: [&str; 52] = [
     "ends beyond the window",
     "older by one with the third segment",
     "echo of nothing with the third segment",
-    "of two stamps the last is old",
     // Taken by the receiver, and left out of the stream.
     "all acknowledges what is far behind on the fast path",
-    "of two stamps the first is old",
     "urgent byte",
     // Of the last 64 overlaps the receiver's way is known, if `host-os-policy` names it.
     "what is longer is taken",
     "what is longer is taken after many others",
-    // A reset that no receiver heeds ends the flow, and another begins.
-    "reset beyond and a syn",
-    "fin beyond and a syn",
-    "reset in the servers name and a syn",
-    // Whoever speaks in the server's name on the client's side.
-    "data in the servers name that the decoy acknowledges",
-    "answer in the servers name at the beginning",
     // Packets that IP discards.
     "option without length",
     "option too long",
@@ -91,7 +82,20 @@ const OPEN: [&str; 52] = [
 ];
 /// Of those, words that arrive as the gateway is by default: it drops what differs from what came
 /// before in its place.
-const OPEN_BY_DEFAULT: [&str; 0] = [];
+const OPEN_BY_DEFAULT: [&str; 12] = [
+    "in three vlans zero",
+    "behind sixteen headers",
+    "fragments that overlap",
+    "fragment without bytes",
+    "fragment of few bytes",
+    "fragments too late",
+    "fragment of odd length",
+    "fragment to another hardware address",
+    "fragment within a tunnel",
+    "fragments over ipv6 that overlap",
+    "fragment over ipv6 of odd length",
+    "fragments over ipv6 that name several protocols",
+];
 /// Those of overlaps if the rules know what the receiver is.
 const OPEN_IF_NAMED: [&str; 1] = ["what is longer is taken after many others"];
 
