@@ -233,7 +233,7 @@ impl Definitions {
         };
         let (name, operator, number) = (next("a name")?, next("an operator")?, next("a value")?);
         let operator = if operator == "==" { "" } else { operator };
-        let numbers = Numbers::parse(&format!("{operator}{number}"))?;
+        let numbers = Numbers::parse(&format!("{operator}{number}"), 16)?;
         let options = Options::of_rule(name, parts)?;
         if options.format != Format::Lines {
             return Err("a reputation stands behind its value, not in JSON".to_owned());

@@ -266,7 +266,7 @@ impl Collected {
             "byte_math" => bytes::byte_math(value, &mut self.names)?,
             "asn1" => Step::Asn1(super::asn1::Asn1Test::parse(value)?),
             "entropy" => bytes::entropy(value)?,
-            "bsize" => Step::Size(Numbers::parse(value)?),
+            "bsize" => Step::Size(Numbers::parse(value, 64)?),
             "urilen" => {
                 let (buffer, size) = uri_length(value)?;
                 self.push_into(buffer, size);
@@ -550,7 +550,7 @@ fn put(said: &mut Option<Value>, value: Option<Value>) -> Result<(), String> {
     }
 }
 
-/// `urilen:5<>10,raw`
+/// `urilen:5<>10,raw`; of what is no such number the beginning counts, as in Suricata 8.0.7.
 fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
     let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
     let buffer = match which.trim() {
@@ -558,7 +558,13 @@ fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
         "norm" => Buffer::HttpUri,
         other => return Err(format!("`{other}` behind urilen")),
     };
-    Ok((buffer, Step::Size(Numbers::parse(size)?)))
+    let is_number = |it: char| it.is_ascii_digit() || "<>!= ".contains(it);
+    let digits = size.find(|it: char| it.is_ascii_digit()).unwrap_or_default();
+    let end = size[digits..].find(|it: char| !it.is_ascii_digit()).map(|it| digits + it);
+    let beginning = end.map(|end| &size[..end]).filter(|it| it.chars().all(is_number));
+    let sizes = Numbers::parse(size, 16);
+    let sizes = sizes.or_else(|why| beginning.ok_or(why).and_then(|it| Numbers::parse(it, 16)));
+    Ok((buffer, Step::Size(sizes?)))
 }
 
 /// Bytes that a buffer has at least, where a content stands in it.

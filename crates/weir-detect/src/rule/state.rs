@@ -1,7 +1,7 @@
 //! What rules ask of the flow, of bits that rules before have set, and of how often they matched.
 
 use super::header::bounded;
-use super::number::Numbers;
+use super::number::{Numbers, digits};
 
 /// `flow`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,12 +161,9 @@ pub(crate) fn stream_size(value: &str) -> Result<StreamSize, String> {
         "either" => StreamSide::Either,
         _ => return Err(wrong()),
     };
-    let comparison = match *comparison {
-        "=" => "",
-        "!=" => "!",
-        other => other,
-    };
-    Ok(StreamSize { side, numbers: Numbers::parse(&format!("{comparison}{number}"))? })
+    let number = digits(number).filter(|it| *it <= u32::MAX.into()).ok_or_else(wrong)?;
+    let numbers = Numbers::compared(comparison, number).ok_or_else(wrong)?;
+    Ok(StreamSize { side, numbers })
 }
 
 /// `flow.pkts`, `flow.bytes`, `flow.age`
@@ -201,10 +198,10 @@ pub(crate) fn flow_count(name: &str, value: &str) -> Option<Result<FlowCount, St
         "flow.bytes_toclient" => ("flow.bytes", "toclient"),
         _ => (name, ""),
     };
-    let what = match name {
-        "flow.pkts" => Counted::Packets,
-        "flow.bytes" => Counted::Bytes,
-        "flow.age" => Counted::Seconds,
+    let (what, bits) = match name {
+        "flow.pkts" => (Counted::Packets, 32),
+        "flow.bytes" => (Counted::Bytes, 64),
+        "flow.age" => (Counted::Seconds, 32),
         _ => return None,
     };
     let (side, numbers) = match (side, what) {
@@ -218,7 +215,7 @@ pub(crate) fn flow_count(name: &str, value: &str) -> Option<Result<FlowCount, St
         "either" => StreamSide::Either,
         other => return Some(Err(format!("`{other}` behind {name}: toserver, toclient, either"))),
     };
-    Some(Numbers::parse(numbers).map(|numbers| FlowCount { what, side, numbers }))
+    Some(Numbers::parse(numbers, bits).map(|numbers| FlowCount { what, side, numbers }))
 }
 
 /// Whom a rule says nothing of, though it acts (`suppress`).

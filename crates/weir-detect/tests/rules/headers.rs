@@ -52,7 +52,7 @@ fn a_piece_of_an_ipv6_datagram_is_ip_and_no_more() {
 fn fields_of_ip_are_compared() {
     let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
                  alert ip any any -> any any (ttl:<64; sid:2;)\n\
-                 alert ip any any -> any any (id:0x1234; sid:3;)\n\
+                 alert ip any any -> any any (id:4660; sid:3;)\n\
                  alert ip any any -> any any (ip_proto:udp; sid:4;)\n\
                  alert ip any any -> any any (ip_proto:!17; sid:5;)\n\
                  alert ip any any -> any any (fragbits:D; sid:6;)\n\
