@@ -108,9 +108,12 @@ impl Inspection<'_, '_> {
             Step::Content(content) => self.content(content, rest, here),
             Step::Pcre(pcre) => self.pcre(pcre, rest, here),
             Step::IsDataAt { at, is_relative, is_negated } => {
-                let at = self.value(*at);
-                let length = self.buffer.bytes.len() as i64;
-                let is_there = if *is_relative { at + here as i64 <= length } else { at < length };
+                let at = self.value(*at) as u64;
+                let length = self.buffer.bytes.len() as u64;
+                let is_there = match is_relative {
+                    true => at.saturating_add(here as u64) <= length,
+                    false => at < length,
+                };
                 (is_there != *is_negated).then_some(())?;
                 self.run(rest, here)
             }
@@ -149,9 +152,9 @@ impl Inspection<'_, '_> {
                 self.run(rest, end)
             }
             Step::ByteMath { read, operator, operand, variable } => {
-                let (number, end) = self.read(read, here)?;
                 let operand = self.value(*operand);
-                self.variables[*variable] = number::arithmetic(number, *operator, operand)?;
+                let (result, end) = self.reckon(read, here, *operator, operand)?;
+                self.variables[*variable] = result;
                 self.run(rest, end)
             }
             Step::Base64 { bytes, offset, is_relative, then } => {

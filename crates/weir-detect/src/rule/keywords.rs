@@ -349,7 +349,10 @@ impl Collected {
             return Err("one content of the payload is it already: leave it at one".to_owned());
         }
         let names = self.names.clone();
-        let named = |text: &str| names.value(text).map(Some);
+        let named = |text: &str, most| match names.within(text, most)? {
+            Value::Fixed(it) if it < 0 && name == "offset" => Err(format!("`{text}`: below 0")),
+            value => Ok(Some(value)),
+        };
         let last = match name {
             "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith"
             | "fast_pattern" => self.last_content()?,
@@ -360,10 +363,10 @@ impl Collected {
             "startswith" | "depth" if last.starts => return Err(TWICE.to_owned()),
             "startswith" if last.depth.is_some() => return Err(TWICE.to_owned()),
             "nocase" => last.is_nocase = true,
-            "offset" => put(&mut last.offset, named(value)?)?,
-            "depth" => put(&mut last.depth, named(value)?)?,
-            "distance" => put(&mut last.distance, named(value)?)?,
-            "within" => put(&mut last.within, named(value)?)?,
+            "offset" => put(&mut last.offset, named(value, u16::MAX.into())?)?,
+            "depth" => put(&mut last.depth, named(value, u16::MAX.into())?)?,
+            "distance" => put(&mut last.distance, named(value, DISTANCE_MAX)?)?,
+            "within" => put(&mut last.within, named(value, DISTANCE_MAX)?)?,
             "startswith" => last.starts = true,
             "endswith" => last.ends = true,
             _ => content::set_fast(last, value)?,
@@ -536,6 +539,8 @@ impl Collected {
     }
 }
 
+/// How far a content is from the one before, at most.
+const DISTANCE_MAX: i64 = 1 << 20;
 /// Why a content's place is refused.
 const TWICE: &str = "said before of the same content";
 
