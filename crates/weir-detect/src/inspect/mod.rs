@@ -9,6 +9,7 @@ mod search;
 
 use crate::alert::TextScope;
 use crate::dataset::Datasets;
+use crate::rule::Base64Mode;
 use crate::rule::step::{Capture, Content, Pcre, Step, Value};
 use search::Search;
 
@@ -159,11 +160,14 @@ impl Inspection<'_, '_> {
             }
             Step::Base64 { bytes, offset, is_relative, then } => {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
-                let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
-                let is_empty = decoded.is_empty();
+                let encoded = self.buffer.bytes.get(start..)?;
+                let count = bytes.map_or(usize::MAX, |it| it as usize).min(encoded.len());
+                let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
+                // Whoever asks nothing of what was decoded is told nothing, as in Suricata 8.0.7.
+                let is_asked = !then.is_empty();
                 let Self { variables, sets, texts, .. } = self;
                 let memory = Memory { variables, sets, texts };
-                (!is_empty && holds(then, Bytes::whole(&decoded), memory, self.cost))
+                (is_asked && holds(then, Bytes::whole(&decoded), memory, self.cost))
                     .then_some(())?;
                 self.run(rest, here)
             }
