@@ -189,7 +189,8 @@ impl Evaluator {
 
     fn put_bit(&mut self, bit: &BitTest, flow: &mut Flow, scene: &Scene<'_>) {
         let Some(name) = bit.names.first().copied() else { return };
-        self.bits_put = true;
+        // Rules that ask for `xbits` had their turn before.
+        self.bits_put |= !bit.is_x;
         let is_set = match (bit.verb, bit.scope) {
             (BitVerb::Put(value), _) => {
                 let value = amount(value, flow);

@@ -160,18 +160,22 @@ impl Inspection<'_, '_> {
             }
             Step::Base64 { bytes, offset, is_relative, then } => {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
-                let encoded = self.buffer.bytes.get(start..)?;
-                let count = bytes.map_or(usize::MAX, |it| it as usize).min(encoded.len());
-                let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
-                // Whoever asks nothing of what was decoded is told nothing, as in Suricata 8.0.7.
-                let is_asked = !then.is_empty();
-                let Self { variables, sets, texts, .. } = self;
-                let memory = Memory { variables, sets, texts };
-                (is_asked && holds(then, Bytes::whole(&decoded), memory, self.cost))
-                    .then_some(())?;
+                self.base64(start, *bytes, then)?;
                 self.run(rest, here)
             }
         }
+    }
+
+    /// Whether what so many bytes from `start` stand for is as `steps` say. Whoever asks nothing of
+    /// it is told nothing, as in Suricata 8.0.7.
+    fn base64(&mut self, start: usize, bytes: Option<u32>, steps: &[Step]) -> Option<()> {
+        let encoded = self.buffer.bytes.get(start..)?;
+        let count = bytes.map_or(usize::MAX, |it| it as usize).min(encoded.len());
+        let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
+        let Self { variables, sets, texts, .. } = self;
+        let memory = Memory { variables, sets, texts };
+        let holds = holds(steps, Bytes::whole(&decoded), memory, self.cost);
+        (holds && !steps.is_empty()).then_some(())
     }
 
     fn value(&self, value: Value) -> i64 {

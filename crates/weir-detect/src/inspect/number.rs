@@ -45,7 +45,9 @@ impl Inspection<'_, '_> {
         operator: Arithmetic,
         operand: i64,
     ) -> Option<(i64, usize)> {
-        let (number, end) = self.read_plain(read, here)?;
+        // Of binary ones it takes four bytes at most, as Suricata 8.0.7 does.
+        let is_taken = read.text_base.is_some() || (1..=4).contains(&self.value(read.bytes));
+        let (number, end) = self.read_plain(read, here).filter(|_| is_taken)?;
         Some((masked(arithmetic(number, operator, operand)?, read.mask), end))
     }
 
@@ -58,7 +60,9 @@ impl Inspection<'_, '_> {
     /// The number as it stands there, and where it ends.
     fn read_plain(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
         let base = if read.is_relative { here as i64 } else { 0 };
-        let start = usize::try_from(base.checked_add(self.value(read.offset))?).ok()?;
+        // Of a variable, 32 bits count as an offset.
+        let offset = i64::from(self.value(read.offset) as i32);
+        let start = usize::try_from(base.checked_add(offset)?).ok()?;
         let count = usize::try_from(self.value(read.bytes)).ok()?;
         let length = self.buffer.bytes.len();
         if start >= length || count > length - start {
@@ -124,8 +128,12 @@ fn arithmetic(number: i64, operator: Arithmetic, operand: i64) -> Option<i64> {
         Arithmetic::Subtract => number.wrapping_sub(operand),
         Arithmetic::Multiply => number.wrapping_mul(operand),
         Arithmetic::Divide => number.checked_div(operand)?,
-        Arithmetic::ShiftLeft => number.checked_shl(operand.try_into().ok()?)?,
-        Arithmetic::ShiftRight => number.checked_shr(operand.try_into().ok()?)?,
+        Arithmetic::ShiftLeft => {
+            u32::try_from(operand).ok().and_then(|it| number.checked_shl(it)).unwrap_or(0)
+        }
+        Arithmetic::ShiftRight => {
+            u32::try_from(operand).ok().and_then(|it| number.checked_shr(it)).unwrap_or(0)
+        }
     };
     Some(result as i64)
 }

@@ -214,7 +214,7 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
         return Err("byte_extract takes bytes, offset and a name".to_owned());
     };
     let mut read = read_at(names.within(offset, EXTRACT_OFFSET_MAX)?);
-    read.bytes = names.value(bytes)?;
+    read.bytes = Names::default().value(bytes)?;
     let (mut factor, mut aligns) = (1, false);
     for word in words {
         if take_word(&mut read, word)? {
@@ -226,7 +226,7 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
             _ => return Err(format!("`{word}` behind byte_extract")),
         }
     }
-    check(&read, 1, EXTRACTED_TEXT_LEN_MAX)?;
+    check(&read, 0, EXTRACTED_TEXT_LEN_MAX)?;
     let variable = names.define(name)?;
     Ok(Step::ByteExtract { read, variable, multiplier: factor, aligns })
 }

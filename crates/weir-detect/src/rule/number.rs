@@ -1,5 +1,5 @@
-//! Numbers as rules write and compare them: `5`, `>5`, `<5`, `3<>9`, `!5`, `&0xf=4`, in hex and with
-//! units too.
+//! Numbers as rules write and compare them: `5`, `>5`, `<5`, `3<>9`, `!5`, `&0xf=4`, in hex and
+//! with units too.
 
 /// A range of numbers, perhaps of some of their bits alone; or all but it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,12 +27,12 @@ pub(crate) fn parse(
     bits: &mut BitNames,
 ) -> Result<(Pcre, Option<Buffer>), String> {
     let (is_negated, text) = unquoted(value);
-    let text = text.strip_prefix('/').ok_or("pcre begins with `/`")?;
+    let text = text.trim_start().strip_prefix('/').ok_or("pcre begins with `/`")?;
     let (pattern, rest) = text.rsplit_once('/').ok_or("pcre ends with `/`")?;
     let (flags, variables) = rest.split_once(',').unwrap_or((rest, ""));
     let mut builder = RegexBuilder::new();
     let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
-    for flag in flags.trim().trim_end_matches('"').chars() {
+    for flag in flags.trim_end_matches('"').chars() {
         let mut in_buffer = |named| buffer = Some(named);
         match flag {
             'i' => _ = builder.caseless(true),
@@ -42,6 +42,8 @@ pub(crate) fn parse(
             'G' => prefix.push_str("(?U)"),
             'A' => prefix.push_str("\\A"),
             'R' => is_relative = true,
+            // Dollars that mean the end alone: as all do, where there is none.
+            'E' if !pattern.contains('$') => {}
             'B' | 'O' => {}
             'U' => in_buffer(Buffer::HttpUri),
             'I' => in_buffer(Buffer::HttpUriRaw),
@@ -72,6 +74,10 @@ pub(crate) fn parse(
             Some((whose, name)) => Capture::Text(kept(whose)?, bits.text(name)),
         };
         captures.push((place + 1, capture));
+    }
+    if regex.captures_len() == 1 && captures.iter().all(|it| matches!(it.1, Capture::Text(..))) {
+        // Without a group nothing is ever captured.
+        captures.clear();
     }
     if captures.iter().any(|it| it.0 >= regex.captures_len()) {
         return Err("more captures than groups".to_owned());

@@ -297,17 +297,18 @@ impl UnitTest {
 /// that there is one.
 fn file_store(value: &str) -> Result<UnitTest, String> {
     const SIDES: [&str; 5] = ["request", "to_server", "response", "to_client", "both"];
-    const SCOPES: [&str; 3] = ["file", "tx", "flow"];
+    const SCOPES: [&str; 4] = ["file", "tx", "ssn", "flow"];
     let mut words = value.split(',').map(str::trim);
     let side = words.next().unwrap_or_default();
-    let is_known = side.is_empty() || SIDES.contains(&side);
+    let is_known = side.is_empty() || SIDES.contains(&side) || SCOPES.contains(&side);
     match words.next().is_none_or(|it| SCOPES.contains(&it)) && words.next().is_none() && is_known {
         true => Ok(UnitTest::File),
         false => Err(format!("`{value}` behind filestore")),
     }
 }
 
-/// Numbers or names of what is in a field, one or several, and for responses of LDAP which of them.
+/// A number or a name of what is in a field, several for operations of DCE/RPC, and for responses
+/// of LDAP which of them.
 fn number(field: Field, value: &str) -> Result<UnitTest, String> {
     let is_of_several = matches!(field, Field::LdapResponse | Field::LdapResult);
     let (value, which) = match value.split_once(',') {
@@ -319,6 +320,9 @@ fn number(field: Field, value: &str) -> Result<UnitTest, String> {
         "all" => Which::All,
         other => Which::At(other.parse().map_err(|_| format!("`{other}` behind `{value}`"))?),
     };
+    if value.contains(',') && field != Field::DcerpcOpnum {
+        return Err(format!("`{value}`: one of them"));
+    }
     let numbers: Result<Vec<Numbers>, String> =
         value.split(',').map(|it| one_number(field, it)).collect();
     Ok(UnitTest::Number { field, numbers: numbers?, which })
