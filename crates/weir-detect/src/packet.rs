@@ -221,9 +221,8 @@ impl<'a> View<'a> {
             _ => None,
         };
         match test {
-            // All but one length mean no packet without a payload, as in Suricata 8.0.7.
-            HeaderTest::PayloadLen(numbers) => {
-                let is_told = !self.payload.is_empty() || !numbers.are_all_but_one();
+            HeaderTest::PayloadLen { numbers, is_there } => {
+                let is_told = !is_there || !self.payload.is_empty();
                 is_told && numbers.contain(self.payload.len() as u64)
             }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),

@@ -197,7 +197,7 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
         (protocol, _, Some(_)) if protocol.is_application() => (false, true),
         // Of an operation, whose packets bring it piece by piece.
         (Protocol::Rdma, _, Some(_))
-            if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen(_))) =>
+            if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen { .. })) =>
         {
             (false, false)
         }

@@ -255,7 +255,7 @@ impl HeaderTest {
     /// Whether it is of a packet's own, so that contents beside it stand in that packet.
     pub(crate) fn is_of_packet(&self) -> bool {
         match self {
-            Self::PayloadLen(_)
+            Self::PayloadLen { .. }
             | Self::Ttl(_)
             | Self::TrafficClass(_)
             | Self::Ipv4Id(_)
@@ -284,7 +284,11 @@ impl HeaderTest {
 /// One thing asked of a packet's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderTest {
-    PayloadLen(Numbers),
+    PayloadLen {
+        numbers: Numbers,
+        /// There must be a payload: all lengths but one are meant (`dsize:!5`).
+        is_there: bool,
+    },
     Ttl(Numbers),
     TrafficClass(Numbers),
     Ipv4Id(Numbers),
@@ -352,7 +356,7 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
     let short = || of_form(Form::Digits(u16::MAX.into()));
     let long = || of_form(Form::Digits(u32::MAX.into()));
     Some(match name {
-        "dsize" => numbers(16).map(HeaderTest::PayloadLen),
+        "dsize" => payload_len(value),
         // Suricata's `template2`, the model for new keywords, asks for the same.
         "ttl" | "template2" => numbers(8).map(HeaderTest::Ttl),
         "tos" => traffic_class(value).map(HeaderTest::TrafficClass),
@@ -387,6 +391,13 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
             return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma));
         }
     })
+}
+
+/// `dsize:>5`; as in Suricata 8.0.7, `!5` asks for a payload, and `!4<>6` does not.
+fn payload_len(value: &str) -> Result<HeaderTest, String> {
+    let numbers = Numbers::parse(value, 16)?;
+    let is_there = value.trim().starts_with('!') && !value.contains(['-', '>']);
+    Ok(HeaderTest::PayloadLen { numbers, is_there })
 }
 
 /// What is odd about a packet, by its whole name.

@@ -519,7 +519,7 @@ impl Collected {
             return Err(Refused::new("absent", "contents of what must not be there"));
         }
         let payload = self.tests.iter().find_map(|it| match it {
-            HeaderTest::PayloadLen(numbers) => numbers.most(),
+            HeaderTest::PayloadLen { numbers, .. } => numbers.most(),
             _ => None,
         });
         for test in &mut self.buffers {

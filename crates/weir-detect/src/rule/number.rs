@@ -64,11 +64,6 @@ impl Numbers {
         (is_one && !self.is_negated).then_some(self.first)
     }
 
-    /// Whether all but one number are meant.
-    pub(crate) fn are_all_but_one(&self) -> bool {
-        self.negated().only().is_some()
-    }
-
     /// The greatest number that is meant, if there is one.
     pub(crate) fn most(&self) -> Option<u64> {
         match (self.mask, self.is_negated, self.last) {

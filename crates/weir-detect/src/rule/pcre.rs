@@ -32,6 +32,7 @@ pub(crate) fn parse(
     let (flags, variables) = rest.split_once(',').unwrap_or((rest, ""));
     let mut builder = RegexBuilder::new();
     let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
+    let mut is_end_alone = false;
     for flag in flags.trim_end_matches('"').chars() {
         let mut in_buffer = |named| buffer = Some(named);
         match flag {
@@ -42,8 +43,7 @@ pub(crate) fn parse(
             'G' => prefix.push_str("(?U)"),
             'A' => prefix.push_str("\\A"),
             'R' => is_relative = true,
-            // Dollars that mean the end alone: as all do, where there is none.
-            'E' if !pattern.contains('$') => {}
+            'E' => is_end_alone = true,
             'B' | 'O' => {}
             'U' => in_buffer(Buffer::HttpUri),
             'I' => in_buffer(Buffer::HttpUriRaw),
@@ -60,6 +60,10 @@ pub(crate) fn parse(
             other => return Err(format!("flag `{other}`")),
         }
     }
+    let pattern = match is_end_alone && !flags.contains('m') {
+        true => with_dollars_at_the_end(pattern),
+        false => pattern.to_owned(),
+    };
     let pattern = if flags.contains('A') {
         format!("(*LIMIT_MATCH={MATCH_LIMIT}){prefix}(?:{pattern})")
     } else {
@@ -85,6 +89,27 @@ pub(crate) fn parse(
     Ok((Pcre { regex, is_negated, is_relative, leads: false, captures }, buffer))
 }
 
+/// The same expression, whose `$` is the very end and not a line's that ends it too (`E`).
+fn with_dollars_at_the_end(pattern: &str) -> String {
+    let (mut made, mut is_escaped, mut class) = (String::new(), false, None);
+    for letter in pattern.chars() {
+        match (letter, class) {
+            _ if is_escaped => is_escaped = false,
+            ('\\', _) => is_escaped = true,
+            ('[', None) => class = Some(made.len() + 1),
+            // As the first of a class it stands for itself.
+            (']', Some(start)) if !matches!(&made[start..], "" | "^") => class = None,
+            ('$', None) => {
+                made.push_str("\\z");
+                continue;
+            }
+            _ => {}
+        }
+        made.push(letter);
+    }
+    made
+}
+
 /// Whose text it is that a group fills.
 fn kept(whose: &str) -> Result<TextScope, String> {
     match whose.trim() {
@@ -103,4 +128,24 @@ fn named_groups(regex: &pcre2::bytes::Regex, bits: &mut BitNames) -> Vec<(usize,
         Some((group, Capture::Text(kept(whose).ok()?, bits.text(name))))
     });
     named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_dollars_at_the_end;
+
+    #[test]
+    fn a_dollar_is_the_very_end_but_where_it_stands_for_itself() {
+        for (pattern, made) in [
+            ("a$", "a\\z"),
+            ("a$|b$", "a\\z|b\\z"),
+            ("a\\$$", "a\\$\\z"),
+            ("[$]$", "[$]\\z"),
+            ("[]$]$", "[]$]\\z"),
+            ("[^]$]$", "[^]$]\\z"),
+            ("\\[$", "\\[\\z"),
+        ] {
+            assert_eq!(with_dollars_at_the_end(pattern), made, "{pattern}");
+        }
+    }
 }

@@ -75,6 +75,7 @@ fn data_is_there_or_not() {
     expect(r#"dsize:!2-5;"#, &[b"12", b"12345", b""], &[b"123", b"1234"]);
     expect(r#"dsize:&6=2;"#, &[b"12", b"123"], &[b"1", b"1234"]);
     expect(r#"dsize:!3;"#, &[b"12"], &[b"123", b""]);
+    expect(r#"dsize:!2<>4;"#, &[b"12", b""], &[b"123"]);
     expect(r#"content:"a"; bsize:2;"#, &[b"ab"], &[b"a", b"abc"]);
 }
 
@@ -145,6 +146,14 @@ fn what_base64_decode_makes_is_looked_at_behind_base64_data_alone() {
     let data = r#"base64_decode; base64_data; content:"abcdef";"#;
     expect(data, &[b"YWJjZGVm"], &[b"YW\r\n JjZGVm", b"YWJj\0ZGVm", b"YWJjZ"]);
     expect(r#"base64_decode:bytes 5; content:"Y";"#, &[], &[b"YWJjZGVm"]);
+}
+
+/// As Suricata 8.0.7 has it.
+#[test]
+fn a_dollar_of_pcre_is_a_line_before_the_end_too_unless_it_is_the_end_alone() {
+    expect(r#"pcre:"/a$/";"#, &[b"xa", b"xa\n"], &[b"a\nb"]);
+    expect(r#"pcre:"/a$/E";"#, &[b"xa"], &[b"xa\n", b"a\nb"]);
+    expect(r#"pcre:"/a$/mE";"#, &[b"xa", b"xa\n", b"a\nb"], &[b"ab"]);
 }
 
 /// What Suricata 8.0.7 refuses, and what it takes.
