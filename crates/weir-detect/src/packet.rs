@@ -221,7 +221,10 @@ impl<'a> View<'a> {
             _ => None,
         };
         match test {
-            HeaderTest::PayloadLen(numbers) => numbers.contain(self.payload.len() as u64),
+            HeaderTest::PayloadLen { numbers, is_there } => {
+                let is_told = !is_there || !self.payload.is_empty();
+                is_told && numbers.contain(self.payload.len() as u64)
+            }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
             HeaderTest::TrafficClass(numbers) => {
                 let is_v6 = self.parsed.network == Network::Ipv6;
@@ -233,7 +236,7 @@ impl<'a> View<'a> {
             HeaderTest::IpProtocol(numbers) => numbers.contain(self.parsed.protocol.into()),
             HeaderTest::FragmentBits { bits, how } => ipv4().is_some_and(|it| {
                 let word = it.fragment.get();
-                how.holds((word >> 13) as u8, *bits & 7)
+                how.hold_of_fragment((word >> 13) as u8, *bits)
             }),
             HeaderTest::FragmentOffset(numbers) => {
                 let offset = self.parsed.fragment.map(|it| it.offset / 8);
@@ -244,7 +247,7 @@ impl<'a> View<'a> {
             HeaderTest::IpOption(wanted) => self.has_ip_option(*wanted),
             HeaderTest::SameAddress => self.source == self.destination,
             HeaderTest::TcpFlags { bits, ignored, how } => match self.parsed.transport {
-                Transport::Tcp { flags, .. } => how.holds(flags & !ignored, bits & !ignored),
+                Transport::Tcp { flags, .. } => how.hold_of_segment(flags, *bits, *ignored),
                 _ => false,
             },
             HeaderTest::TcpSequence(numbers) => match self.parsed.transport {

@@ -77,7 +77,7 @@ impl Reputation {
                     "!=" => "!",
                     other => other,
                 };
-                let numbers = Numbers::parse(&format!("{comparison}{score}"))?;
+                let numbers = Numbers::parse(&format!("{comparison}{score}"), 8)?;
                 (*side, *name, Wanted::Score(numbers))
             }
             _ => return Err(wrong()),

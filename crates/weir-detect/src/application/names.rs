@@ -24,7 +24,12 @@ pub(crate) fn number(field: Field, name: &str) -> Option<u64> {
         Field::KrbEncryption => KRB_ENCRYPTION,
         Field::RfbResult => RFB_RESULT,
         Field::MqttType => MQTT_TYPE,
-        Field::MqttSession | Field::FtpReplied => YES,
+        Field::MqttSession => YES,
+        Field::FtpReplied => match name.to_ascii_lowercase().as_str() {
+            "on" => return Some(1),
+            "off" => return Some(0),
+            _ => YES,
+        },
         Field::FtpMode => &[("active", 1), ("passive", 2)],
         Field::FtpDataCommand => &[("retr", 1), ("stor", 2)],
         Field::LdapRequest | Field::LdapResponse => LDAP_OPERATION,

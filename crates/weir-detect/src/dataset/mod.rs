@@ -154,17 +154,19 @@ const OF_DIGESTS: [&str; 3] = ["filemd5", "filesha1", "filesha256"];
 /// out of the rules' folder are not among them, and have their rule refused: nobody opens them.
 pub fn files(text: &str) -> Vec<NamedFile> {
     let mut found = Vec::new();
-    if !["dataset", "datarep", "filemd5", "filesha"].iter().any(|it| text.contains(it)) {
+    let lower = text.to_ascii_lowercase();
+    if !["dataset", "datarep", "filemd5", "filesha"].iter().any(|it| lower.contains(it)) {
         return found;
     }
     for line in syntax::lines(text).iter().filter(|it| !it.is_disabled) {
         let Ok(statement) = syntax::parse(&line.text) else { continue };
         for option in &statement.options {
-            if OF_DIGESTS.contains(&option.name) {
+            let keyword = option.name.to_ascii_lowercase();
+            if OF_DIGESTS.contains(&keyword.as_str()) {
                 let name = syntax::unquoted(option.value).1.trim().to_owned();
                 found.push(NamedFile { name, place: FileLocation::Beside });
             }
-            if !matches!(option.name, "dataset" | "datarep") {
+            if !matches!(keyword.as_str(), "dataset" | "datarep") {
                 continue;
             }
             found.extend(files_of_set(option.value));
@@ -233,7 +235,7 @@ impl Definitions {
         };
         let (name, operator, number) = (next("a name")?, next("an operator")?, next("a value")?);
         let operator = if operator == "==" { "" } else { operator };
-        let numbers = Numbers::parse(&format!("{operator}{number}"))?;
+        let numbers = Numbers::parse(&format!("{operator}{number}"), 16)?;
         let options = Options::of_rule(name, parts)?;
         if options.format != Format::Lines {
             return Err("a reputation stands behind its value, not in JSON".to_owned());

@@ -178,7 +178,7 @@ impl Evaluator {
         let integer = || bit.names.first().and_then(|it| flow.integer(*it));
         match bit.verb {
             BitVerb::IsSet => bit.names.iter().any(is_set),
-            BitVerb::IsNotSet => !bit.names.iter().any(is_set),
+            BitVerb::IsNotSet => !bit.names.iter().all(is_set),
             BitVerb::Compare(with, how) => {
                 integer().is_some_and(|it| how.holds(it, amount(with, flow)))
             }
@@ -189,7 +189,8 @@ impl Evaluator {
 
     fn put_bit(&mut self, bit: &BitTest, flow: &mut Flow, scene: &Scene<'_>) {
         let Some(name) = bit.names.first().copied() else { return };
-        self.bits_put = true;
+        // Rules that ask for `xbits` had their turn before.
+        self.bits_put |= !bit.is_x;
         let is_set = match (bit.verb, bit.scope) {
             (BitVerb::Put(value), _) => {
                 let value = amount(value, flow);
@@ -202,8 +203,10 @@ impl Evaluator {
                 self.counters.bits_lost += u64::from(!flow.put_integer(name, sum & WRAPS));
                 return;
             }
+            // Nothing is taken from a counter that is not there.
             (BitVerb::Subtract(by), _) => {
-                let rest = flow.integer(name).unwrap_or_default() - amount(by, flow);
+                let Some(counter) = flow.integer(name) else { return };
+                let rest = counter - amount(by, flow);
                 self.counters.bits_lost += u64::from(!flow.put_integer(name, rest & WRAPS));
                 return;
             }

@@ -1,20 +1,49 @@
-//! Base64 (RFC 4648) as rules decode it: spaces passed over, an end wherever it stops making sense.
+//! Base64 (RFC 4648) as rules decode it, and as Suricata 8.0.7 does: four letters at a time.
 
-/// Decoded bytes of at most `count` encoded ones.
-pub(super) fn decode(encoded: &[u8], count: Option<u32>) -> Vec<u8> {
-    let encoded = &encoded[..encoded.len().min(count.map_or(usize::MAX, |it| it as usize))];
+use crate::rule::Base64Mode;
+
+/// What letters stand for; `None` if they stand for nothing.
+pub(crate) fn decode(encoded: &[u8], mode: Base64Mode) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(encoded.len() / 4 * 3);
-    let (mut bits, mut held) = (0_u32, 0);
-    for byte in encoded.iter().filter(|it| !it.is_ascii_whitespace()) {
-        let Some(value) = digit(*byte) else { break };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            decoded.push((bits >> held) as u8);
+    let (mut letters, mut held) = ([0; 4], 0);
+    for letter in encoded {
+        if *letter != b'=' && digit(*letter).is_none() {
+            match mode {
+                Base64Mode::Strict => return None,
+                Base64Mode::Rfc4648 => break,
+                Base64Mode::Rfc2045 => continue,
+            }
+        }
+        letters[held] = *letter;
+        held += 1;
+        if held == letters.len() {
+            decoded.extend(quad(&letters)?);
+            held = 0;
         }
     }
-    decoded
+    match (held, mode) {
+        (0, Base64Mode::Strict) if !is_canonical(encoded) => return None,
+        (0, _) | (_, Base64Mode::Rfc2045) => {}
+        (_, Base64Mode::Strict) => return None,
+        (_, Base64Mode::Rfc4648) => decoded.extend(quad(&letters[..held])?),
+    }
+    Some(decoded).filter(|it| !it.is_empty())
+}
+
+/// Four letters or fewer, of which two are no padding.
+fn quad(letters: &[u8]) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = letters.iter().map_while(|it| digit(*it)).map(u32::from).collect();
+    let bits = digits.iter().enumerate().fold(0, |bits, (at, it)| bits | it << (18 - 6 * at));
+    let bytes = digits.len().checked_sub(1).filter(|it| *it > 0)?;
+    Some(bits.to_be_bytes()[1..=bytes].to_vec())
+}
+
+/// Whether there is padding but at the end, and no bit is left over.
+fn is_canonical(encoded: &[u8]) -> bool {
+    let end = encoded.iter().position(|it| *it == b'=').unwrap_or(encoded.len());
+    let last = end.checked_sub(1).and_then(|it| digit(encoded[it])).unwrap_or_default();
+    let left_over = [0, 0, 0x0f, 0x03][end % 4];
+    encoded[end..].iter().all(|it| *it == b'=') && last & left_over == 0
 }
 
 /// What a letter stands for.
@@ -31,13 +60,36 @@ pub(crate) fn digit(letter: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::*;
 
+    /// As Suricata 8.0.7 has them; empty is what stands for nothing.
     #[test]
-    fn what_is_encoded_comes_back_and_the_rest_is_left() {
-        assert_eq!(decode(b"aGVsbG8=", None), b"hello");
-        assert_eq!(decode(b"aGVs\r\nbG8 =!x", None), b"hello");
-        assert_eq!(decode(b"aGVsbG8=", Some(4)), b"hel");
-        assert_eq!(decode(b"%%", None), b"");
+    fn letters_are_decoded_as_the_mode_says() {
+        for (encoded, plain, strict, mime) in [
+            ("YWJjZA==", "abcd", "abcd", "abcd"),
+            ("YWJjZA", "abcd", "", "abc"),
+            ("YWJjZ", "", "", "abc"),
+            ("YWJjZ=", "", "", "abc"),
+            ("YW=", "a", "", ""),
+            ("YW\r\n JjZGVm", "a", "", "abcdef"),
+            ("YWJj!ZGVm", "abc", "", "abcdef"),
+            ("YWJj\0ZGVm", "abc", "", "abcdef"),
+            ("  YWJj", "", "", "abc"),
+            ("YWJjZGVm\r\n", "abcdef", "", "abcdef"),
+            ("YWJj=ZGVm", "", "", ""),
+            ("YWI=ZGVm", "abdef", "", "abdef"),
+            ("YW==ZGVm", "adef", "", "adef"),
+            ("YWI==", "", "", "ab"),
+            ("YWJjZGVmZA=Z", "abcdefd", "", "abcdefd"),
+            ("YR==", "a", "", "a"),
+            ("====", "", "", ""),
+            ("Y=WJ", "", "", ""),
+            ("Y", "", "", ""),
+        ] {
+            let as_read = |mode| decode(encoded.as_bytes(), mode).unwrap_or_default();
+            assert_eq!(as_read(Base64Mode::Rfc4648), plain.as_bytes(), "{encoded}");
+            assert_eq!(as_read(Base64Mode::Strict), strict.as_bytes(), "{encoded}, strict");
+            assert_eq!(as_read(Base64Mode::Rfc2045), mime.as_bytes(), "{encoded}, rfc2045");
+        }
     }
 }

@@ -9,6 +9,7 @@ mod search;
 
 use crate::alert::TextScope;
 use crate::dataset::Datasets;
+use crate::rule::Base64Mode;
 use crate::rule::step::{Capture, Content, Pcre, Step, Value};
 use search::Search;
 
@@ -108,9 +109,12 @@ impl Inspection<'_, '_> {
             Step::Content(content) => self.content(content, rest, here),
             Step::Pcre(pcre) => self.pcre(pcre, rest, here),
             Step::IsDataAt { at, is_relative, is_negated } => {
-                let at = self.value(*at);
-                let length = self.buffer.bytes.len() as i64;
-                let is_there = if *is_relative { at + here as i64 <= length } else { at < length };
+                let at = self.value(*at) as u64;
+                let length = self.buffer.bytes.len() as u64;
+                let is_there = match is_relative {
+                    true => at.saturating_add(here as u64) <= length,
+                    false => at < length,
+                };
                 (is_there != *is_negated).then_some(())?;
                 self.run(rest, here)
             }
@@ -149,22 +153,29 @@ impl Inspection<'_, '_> {
                 self.run(rest, end)
             }
             Step::ByteMath { read, operator, operand, variable } => {
-                let (number, end) = self.read(read, here)?;
                 let operand = self.value(*operand);
-                self.variables[*variable] = number::arithmetic(number, *operator, operand)?;
+                let (result, end) = self.reckon(read, here, *operator, operand)?;
+                self.variables[*variable] = result;
                 self.run(rest, end)
             }
             Step::Base64 { bytes, offset, is_relative, then } => {
                 let start = *offset as usize + if *is_relative { here } else { 0 };
-                let decoded = base64::decode(self.buffer.bytes.get(start..)?, *bytes);
-                let is_empty = decoded.is_empty();
-                let Self { variables, sets, texts, .. } = self;
-                let memory = Memory { variables, sets, texts };
-                (!is_empty && holds(then, Bytes::whole(&decoded), memory, self.cost))
-                    .then_some(())?;
+                self.base64(start, *bytes, then)?;
                 self.run(rest, here)
             }
         }
+    }
+
+    /// Whether what so many bytes from `start` stand for is as `steps` say. Whoever asks nothing of
+    /// it is told nothing, as in Suricata 8.0.7.
+    fn base64(&mut self, start: usize, bytes: Option<u32>, steps: &[Step]) -> Option<()> {
+        let encoded = self.buffer.bytes.get(start..)?;
+        let count = bytes.map_or(usize::MAX, |it| it as usize).min(encoded.len());
+        let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
+        let Self { variables, sets, texts, .. } = self;
+        let memory = Memory { variables, sets, texts };
+        let holds = holds(steps, Bytes::whole(&decoded), memory, self.cost);
+        (holds && !steps.is_empty()).then_some(())
     }
 
     fn value(&self, value: Value) -> i64 {

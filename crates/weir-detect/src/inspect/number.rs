@@ -1,7 +1,7 @@
 //! Numbers that stand in a buffer.
 
 use super::Inspection;
-use crate::rule::step::{Arithmetic, ByteJump, ByteTest, Comparison, Origin, Read};
+use crate::rule::step::{AS_WRITTEN, Arithmetic, ByteJump, ByteTest, Comparison, Origin, Read};
 
 impl Inspection<'_, '_> {
     pub(super) fn byte_test(&self, test: &ByteTest, here: usize) -> bool {
@@ -37,10 +37,32 @@ impl Inspection<'_, '_> {
         usize::try_from(to).ok().filter(|to| *to <= length)
     }
 
-    /// The number, and where it ends.
+    /// What `byte_math` makes of a number, whose mask is for the result; and where it ends.
+    pub(super) fn reckon(
+        &self,
+        read: &Read,
+        here: usize,
+        operator: Arithmetic,
+        operand: i64,
+    ) -> Option<(i64, usize)> {
+        // Of binary ones it takes four bytes at most, as Suricata 8.0.7 does.
+        let is_taken = read.text_base.is_some() || (1..=4).contains(&self.value(read.bytes));
+        let (number, end) = self.read_plain(read, here).filter(|_| is_taken)?;
+        Some((masked(arithmetic(number, operator, operand)?, read.mask), end))
+    }
+
+    /// The number with its mask, and where it ends.
     pub(super) fn read(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
+        let (number, end) = self.read_plain(read, here)?;
+        Some((masked(number, read.mask), end))
+    }
+
+    /// The number as it stands there, and where it ends.
+    fn read_plain(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
         let base = if read.is_relative { here as i64 } else { 0 };
-        let start = usize::try_from(base.checked_add(self.value(read.offset))?).ok()?;
+        // Of a variable, 32 bits count as an offset.
+        let offset = i64::from(self.value(read.offset) as i32);
+        let start = usize::try_from(base.checked_add(offset)?).ok()?;
         let count = usize::try_from(self.value(read.bytes)).ok()?;
         let length = self.buffer.bytes.len();
         if start >= length || count > length - start {
@@ -52,11 +74,15 @@ impl Inspection<'_, '_> {
             None if count > 8 => return None,
             None => (binary(bytes, read.is_little), count),
         };
-        let number = match read.mask {
-            Some(mask) => (number & mask) >> mask.trailing_zeros().min(63),
-            None => number,
-        };
         Some((number as i64, start + used))
+    }
+}
+
+/// The bits of a mask, moved down to the first.
+fn masked(number: i64, mask: Option<u64>) -> i64 {
+    match mask {
+        Some(mask) => ((number as u64 & mask) >> mask.trailing_zeros().min(63)) as i64,
+        None => number,
     }
 }
 
@@ -68,32 +94,46 @@ fn binary(bytes: &[u8], is_little: bool) -> u64 {
     }
 }
 
-/// A number in digits, as `strtoull` reads it; and how many bytes that took.
+/// A number in digits, as `strtoull` reads it: with blanks and a sign before it, and so negative
+/// numbers from the top down; and how many bytes that took.
 fn text(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
-    let blank = bytes.iter().take_while(|it| it.is_ascii_whitespace()).count();
-    let mut rest = &bytes[blank..];
-    let mut used = blank;
-    if base == 16 && matches!(rest, [b'0', b'x' | b'X', ..]) {
-        (rest, used) = (&rest[2..], used + 2);
-    }
-    let digits = rest.iter().map_while(|it| char::from(*it).to_digit(base));
-    let (mut number, mut count) = (0_u64, 0);
-    for digit in digits {
+    let is_blank = |it: &u8| matches!(it, b' ' | b'\t'..=b'\r');
+    let digit = |it: Option<&u8>, base| char::from(*it?).to_digit(base);
+    let mut used = bytes.iter().take_while(|it| is_blank(it)).count();
+    let sign = bytes.get(used).filter(|it| matches!(it, b'+' | b'-'));
+    used += usize::from(sign.is_some());
+    let says_hex = matches!(bytes.get(used..), Some([b'0', b'x' | b'X', next, ..])
+        if next.is_ascii_hexdigit());
+    let base = match (base, bytes.get(used)) {
+        (AS_WRITTEN, _) if says_hex => 16,
+        (AS_WRITTEN, Some(b'0')) => 8,
+        (AS_WRITTEN, _) => 10,
+        (base, _) => base,
+    };
+    used += if says_hex && base == 16 { 2 } else { 0 };
+    let first = used;
+    let mut number = 0_u64;
+    while let Some(digit) = digit(bytes.get(used), base) {
         number = number.checked_mul(base.into())?.checked_add(digit.into())?;
-        count += 1;
+        used += 1;
     }
-    (count > 0).then_some((number, used + count))
+    let number = if sign == Some(&b'-') { number.wrapping_neg() } else { number };
+    (used > first).then_some((number, used))
 }
 
-pub(super) fn arithmetic(number: i64, operator: Arithmetic, operand: i64) -> Option<i64> {
+fn arithmetic(number: i64, operator: Arithmetic, operand: i64) -> Option<i64> {
     let (number, operand) = (number as u64, operand as u64);
     let result = match operator {
         Arithmetic::Add => number.wrapping_add(operand),
         Arithmetic::Subtract => number.wrapping_sub(operand),
         Arithmetic::Multiply => number.wrapping_mul(operand),
         Arithmetic::Divide => number.checked_div(operand)?,
-        Arithmetic::ShiftLeft => number.checked_shl(operand.try_into().ok()?)?,
-        Arithmetic::ShiftRight => number.checked_shr(operand.try_into().ok()?)?,
+        Arithmetic::ShiftLeft => {
+            u32::try_from(operand).ok().and_then(|it| number.checked_shl(it)).unwrap_or(0)
+        }
+        Arithmetic::ShiftRight => {
+            u32::try_from(operand).ok().and_then(|it| number.checked_shr(it)).unwrap_or(0)
+        }
     };
     Some(result as i64)
 }

@@ -57,24 +57,27 @@ pub(super) fn of<'a>(
     here: usize,
     value: &dyn Fn(Value) -> i64,
 ) -> Option<Search<'a>> {
+    // Of a variable that many bits count, as in Suricata 8.0.7.
+    let signed = |it| i64::from(value(it) as i32);
+    let unsigned = |it| i64::from(value(it) as u32);
     let length = buffer.bytes.len() as i64;
     let before = i64::try_from(buffer.before).unwrap_or(i64::MAX);
     let (mut from, mut until) = (0, length);
     if content.is_relative() {
-        let distance = content.distance.map_or(0, value);
+        let distance = content.distance.map_or(0, signed);
         from = (here as i64).saturating_add(distance).max(0);
-        if let Some(within) = content.within.map(value) {
+        if let Some(within) = content.within.map(signed) {
             let end = (here as i64).saturating_add(distance).saturating_add(within);
             until = until.min(end);
         }
-        if let Some(depth) = content.depth.map(value) {
+        if let Some(depth) = content.depth.map(unsigned) {
             until = until.min((here as i64).saturating_add(depth));
         }
     } else {
-        let offset = content.offset.map_or(0, value);
+        let offset = content.offset.map_or(0, unsigned);
         let depth = match content.starts {
             true => Some(content.bytes.len() as i64),
-            false => content.depth.map(value),
+            false => content.depth.map(unsigned),
         };
         // Offsets count from the stream's first byte, depths from the offset.
         if let Some(depth) = depth {

@@ -69,7 +69,7 @@ const CM_MESSAGES: &[(&str, u16)] = &[
 pub(crate) fn test(name: &str, value: &str) -> Option<Result<RdmaTest, String>> {
     let name = name.strip_prefix("rdma.")?;
     let value = value.trim().trim_matches('"');
-    let numbers = || Numbers::parse(value);
+    let numbers = || Numbers::parse(value, 64);
     Some(match name {
         "opcode" => opcode(value),
         "dest_qp" => numbers().map(RdmaTest::DestinationQp),
@@ -102,7 +102,7 @@ fn opcode(value: &str) -> Result<RdmaTest, String> {
 }
 
 fn one_opcode(text: &str) -> Result<OpcodeIs, String> {
-    if let Ok(numbers) = Numbers::parse(text) {
+    if let Ok(numbers) = Numbers::parse(text, 64) {
         let only = numbers.only().and_then(|it| u8::try_from(it).ok());
         return only.map(OpcodeIs::Value).ok_or_else(|| format!("`{text}` is not an opcode"));
     }
@@ -117,10 +117,10 @@ fn one_opcode(text: &str) -> Result<OpcodeIs, String> {
 
 fn syndrome(value: &str) -> Result<Numbers, String> {
     match value {
-        "ack" => Numbers::parse("0x00-0x1f"),
-        "rnr" => Numbers::parse("0x20-0x3f"),
-        "nak" => Numbers::parse("0x60-0x7f"),
-        other => Numbers::parse(other),
+        "ack" => Ok(Numbers::between(0, 0x1f, false)),
+        "rnr" => Ok(Numbers::between(0x20, 0x3f, false)),
+        "nak" => Ok(Numbers::between(0x60, 0x7f, false)),
+        other => Numbers::parse(other, 8),
     }
 }
 
@@ -138,7 +138,7 @@ fn mad_header(value: &str) -> Result<RdmaTest, String> {
     for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let wrong = || format!("`{part}` behind rdma.mad: class, method or attribute and a number");
         let (word, number) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
-        let numbers = Some(Numbers::parse(number)?);
+        let numbers = Some(Numbers::parse(number, 64)?);
         match word {
             "class" => class = numbers,
             "method" => method = numbers,

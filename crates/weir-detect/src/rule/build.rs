@@ -6,7 +6,7 @@ use super::hook;
 use super::keywords::{Collected, Refused, fast_rank};
 use super::state::BitNames;
 use super::step::{Fast, Step};
-use super::syntax::Statement;
+use super::syntax::{Setting, Statement};
 use super::variables::Groups;
 use super::{
     Absence, Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, Scope,
@@ -100,9 +100,15 @@ fn collect(
 ) -> Result<Collected, Refused> {
     let mut collected = Collected::of(protocol);
     let mut refused: Option<Refused> = None;
-    for (index, option) in statement.options.iter().enumerate() {
+    // Keywords are known in either case.
+    let names: Vec<String> =
+        statement.options.iter().map(|it| it.name.to_ascii_lowercase()).collect();
+    let values = statement.options.iter().map(|it| it.value);
+    let options: Vec<Setting<'_>> =
+        names.iter().zip(values).map(|(name, value)| Setting { name, value }).collect();
+    for (index, option) in options.iter().enumerate() {
         // The description is read to its end, so that a refusal names the sid.
-        let result = form::check(&statement.options[..index], option)
+        let result = form::check(&options[..index], option)
             .and_then(|()| collected.take(option, &mut context.bits, &mut context.known));
         if let Err(why) = result {
             // What is not for us need not be understood.
@@ -191,7 +197,7 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
         (protocol, _, Some(_)) if protocol.is_application() => (false, true),
         // Of an operation, whose packets bring it piece by piece.
         (Protocol::Rdma, _, Some(_))
-            if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen(_))) =>
+            if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen { .. })) =>
         {
             (false, false)
         }

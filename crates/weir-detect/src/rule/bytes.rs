@@ -1,15 +1,23 @@
 //! Keywords that read numbers from a buffer: `byte_test`, `byte_jump`, `byte_extract`, `byte_math`,
 //! `isdataat`, and names for what they read.
 
-use super::number::{number, signed};
-use super::step::{Arithmetic, ByteJump, ByteTest, Comparison, Entropy, Origin, Read, Step, Value};
+use super::number::{digits, number, signed};
+use super::step::{
+    AS_WRITTEN, Arithmetic, ByteJump, ByteTest, Comparison, Entropy, Origin, Read, Step, Value,
+};
 
 /// Variables of a rule, at most; a rule with more is refused.
 pub(crate) const VARIABLES_MAX: usize = 16;
 /// Bytes of a binary number, at most.
 const BINARY_LEN_MAX: i64 = 8;
-/// Digits of a number as text, at most.
+/// Digits of a number as text, at most: tested and jumped by, put into a name, and reckoned with.
 const TEXT_LEN_MAX: i64 = 23;
+const EXTRACTED_TEXT_LEN_MAX: i64 = 20;
+const MATH_TEXT_LEN_MAX: i64 = 10;
+/// How far offsets go, either way, and how much a multiplier is.
+const OFFSET_MAX: i64 = u16::MAX as i64;
+const EXTRACT_OFFSET_MAX: i64 = i16::MAX as i64;
+const MULTIPLIER_MAX: u64 = u16::MAX as u64;
 
 /// Names of what a rule has read so far.
 #[derive(Clone, Debug, Default)]
@@ -35,12 +43,29 @@ impl Names {
     /// A number, or a variable that was read before.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text = text.trim();
-        if let Some(fixed) = signed(text) {
-            return Ok(Value::Fixed(fixed));
+        match signed(text) {
+            Some(fixed) => Ok(Value::Fixed(fixed)),
+            None => self.variable(text),
         }
+    }
+
+    fn variable(&self, text: &str) -> Result<Value, String> {
         let known = self.0.iter().position(|it| it == text);
         known.map(Value::Variable).ok_or_else(|| format!("`{text}` was not read before"))
     }
+
+    /// The same, but a number is of at most `most`, with either sign.
+    pub(crate) fn within(&self, text: &str, most: i64) -> Result<Value, String> {
+        match self.value(text)? {
+            Value::Fixed(it) if it.abs() > most => Err(format!("`{text}`: {most} at most")),
+            value => Ok(value),
+        }
+    }
+}
+
+fn multiplier(text: &str) -> Result<u64, String> {
+    let found = digits(text).filter(|it| (1..=MULTIPLIER_MAX).contains(it));
+    found.ok_or_else(|| format!("`{text}`: a multiplier is from 1 to {MULTIPLIER_MAX}"))
 }
 
 /// `isdataat:!10,relative`
@@ -51,15 +76,18 @@ pub(crate) fn is_data_at(value: &str, names: &Names) -> Result<Step, String> {
         Some(rest) => (true, rest),
         None => (false, first),
     };
-    let mut is_relative = false;
-    for part in parts {
-        match part {
-            "relative" => is_relative = true,
-            "rawbytes" => {}
-            other => return Err(format!("`{other}` behind isdataat")),
-        }
-    }
-    Ok(Step::IsDataAt { at: names.value(at)?, is_relative, is_negated })
+    let words: Vec<&str> = parts.collect();
+    let is_relative = match words.as_slice() {
+        [] => false,
+        ["relative"] | ["relative", "rawbytes"] => true,
+        _ => return Err(format!("`{value}` behind isdataat")),
+    };
+    let at = match digits(at) {
+        Some(at) if at <= u16::MAX.into() => Value::Fixed(at as i64),
+        Some(_) => return Err(format!("`{at}`: {} at most", u16::MAX)),
+        None => names.variable(at)?,
+    };
+    Ok(Step::IsDataAt { at, is_relative, is_negated })
 }
 
 fn read_at(offset: Value) -> Read {
@@ -73,28 +101,33 @@ fn read_at(offset: Value) -> Read {
     }
 }
 
+fn bit_mask(text: &str) -> Result<u64, String> {
+    number(text).filter(|it| *it <= u32::MAX.into()).ok_or_else(|| format!("bitmask `{text}`"))
+}
+
 /// Takes a word that any of the keywords may have; whether it was one.
 fn take_word(read: &mut Read, word: &str) -> Result<bool, String> {
     match word {
         "relative" => read.is_relative = true,
         "big" => read.is_little = false,
         "little" => read.is_little = true,
-        "string" => read.text_base = read.text_base.or(Some(10)),
+        "string" => read.text_base = read.text_base.or(Some(AS_WRITTEN)),
         "dec" => read.text_base = Some(10),
         "hex" => read.text_base = Some(16),
         "oct" => read.text_base = Some(8),
         "dce" => return Err("dce: the byte order of DCE/RPC".to_owned()),
         _ => {
             let Some(mask) = word.strip_prefix("bitmask") else { return Ok(false) };
-            read.mask = Some(number(mask).ok_or_else(|| format!("`{word}`"))?);
+            read.mask = Some(bit_mask(mask)?);
         }
     }
     Ok(true)
 }
 
-fn check(read: &Read, least: i64) -> Result<(), String> {
+/// Whether the number has at least so many bytes, and of text at most so many.
+fn check(read: &Read, least: i64, text_most: i64) -> Result<(), String> {
     let Value::Fixed(bytes) = read.bytes else { return Ok(()) };
-    let most = if read.text_base.is_some() { TEXT_LEN_MAX } else { BINARY_LEN_MAX };
+    let most = if read.text_base.is_some() { text_most } else { BINARY_LEN_MAX };
     if !(least..=most).contains(&bytes) {
         return Err(format!("{bytes} bytes of a number, {most} at most"));
     }
@@ -114,7 +147,10 @@ pub(crate) fn byte_test(value: &str, names: &Names) -> Result<Step, String> {
             return Err(format!("`{word}` behind byte_test"));
         }
     }
-    check(&read, 0)?;
+    check(&read, 0, TEXT_LEN_MAX)?;
+    if read.text_base.is_some() && !words.contains(&"string") {
+        return Err("a base of what is no text".to_owned());
+    }
     let (is_negated, operator) = match operator.strip_prefix('!') {
         Some("") => (true, "="),
         Some(rest) => (true, rest.trim()),
@@ -130,7 +166,10 @@ pub(crate) fn byte_test(value: &str, names: &Names) -> Result<Step, String> {
         "^" => Comparison::Xor,
         other => return Err(format!("`{other}` compares nothing")),
     };
-    let value = names.value(operand)?;
+    let value = match number(operand) {
+        Some(number) => Value::Fixed(number as i64),
+        None => names.value(operand)?,
+    };
     Ok(Step::ByteTest(ByteTest { read, comparison, is_negated, value }))
 }
 
@@ -140,7 +179,7 @@ pub(crate) fn byte_jump(value: &str, names: &Names) -> Result<Step, String> {
     let [bytes, offset, words @ ..] = parts.as_slice() else {
         return Err("byte_jump takes bytes and offset".to_owned());
     };
-    let mut read = read_at(names.value(offset)?);
+    let mut read = read_at(names.within(offset, OFFSET_MAX)?);
     read.bytes = names.value(bytes)?;
     let mut jump = ByteJump {
         read,
@@ -157,14 +196,14 @@ pub(crate) fn byte_jump(value: &str, names: &Names) -> Result<Step, String> {
             ("align", "") => jump.aligns = true,
             ("from_beginning", "") => jump.from = Origin::Beginning,
             ("from_end", "") => jump.from = Origin::End,
-            ("post_offset", offset) => jump.post_offset = names.value(offset)?,
-            ("multiplier", by) => {
-                jump.multiplier = number(by).ok_or_else(|| format!("`{word}`"))?;
+            ("post_offset", offset) => {
+                jump.post_offset = Names::default().within(offset, OFFSET_MAX)?;
             }
+            ("multiplier", by) => jump.multiplier = multiplier(by)?,
             _ => return Err(format!("`{word}` behind byte_jump")),
         }
     }
-    check(&jump.read, 0)?;
+    check(&jump.read, 0, TEXT_LEN_MAX)?;
     Ok(Step::ByteJump(jump))
 }
 
@@ -174,47 +213,57 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
     let [bytes, offset, name, words @ ..] = parts.as_slice() else {
         return Err("byte_extract takes bytes, offset and a name".to_owned());
     };
-    let mut read = read_at(names.value(offset)?);
-    read.bytes = names.value(bytes)?;
-    let (mut multiplier, mut aligns) = (1, false);
+    let mut read = read_at(names.within(offset, EXTRACT_OFFSET_MAX)?);
+    read.bytes = Names::default().value(bytes)?;
+    let (mut factor, mut aligns) = (1, false);
     for word in words {
         if take_word(&mut read, word)? {
             continue;
         }
         match word.split_once(char::is_whitespace).unwrap_or((word, "")) {
-            ("align", "4" | "2" | "") => aligns = true,
-            ("multiplier", by) => multiplier = number(by).ok_or_else(|| format!("`{word}`"))?,
+            ("align", "4" | "2") => aligns = true,
+            ("multiplier", by) => factor = multiplier(by)?,
             _ => return Err(format!("`{word}` behind byte_extract")),
         }
     }
-    check(&read, 1)?;
+    check(&read, 0, EXTRACTED_TEXT_LEN_MAX)?;
     let variable = names.define(name)?;
-    Ok(Step::ByteExtract { read, variable, multiplier, aligns })
+    Ok(Step::ByteExtract { read, variable, multiplier: factor, aligns })
 }
 
 /// `byte_math:bytes 4, offset 0, oper +, rvalue 10, result name, relative`
 pub(crate) fn byte_math(value: &str, names: &mut Names) -> Result<Step, String> {
     let mut read = read_at(Value::Fixed(0));
-    let (mut operator, mut operand, mut result) = (None, None, None);
+    let (mut offset, mut operator, mut operand, mut result) = (None, None, None, None);
     for part in value.split(',').map(str::trim) {
         let (word, argument) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
         let argument = argument.trim();
         match word {
             "bytes" => read.bytes = names.value(argument)?,
-            "offset" => read.offset = names.value(argument)?,
+            "offset" => offset = Some(Names::default().within(argument, OFFSET_MAX)?),
             "oper" => operator = Some(arithmetic(argument)?),
-            "rvalue" => operand = Some(names.value(argument)?),
+            "rvalue" => {
+                operand = Some(match digits(argument) {
+                    Some(it) if it <= u32::MAX.into() => Value::Fixed(it as i64),
+                    Some(_) => return Err(format!("`{argument}`: {} at most", u32::MAX)),
+                    None => names.variable(argument)?,
+                });
+            }
             "result" => result = Some(argument),
-            "endian" | "string" if !argument.is_empty() => {
+            "endian" if matches!(argument, "big" | "little" | "dce") => {
                 take_word(&mut read, argument)?;
             }
-            "bitmask" => read.mask = number(argument),
-            _ if take_word(&mut read, word)? => {}
+            "string" if matches!(argument, "dec" | "hex" | "oct") => {
+                take_word(&mut read, argument)?;
+            }
+            "bitmask" => read.mask = Some(bit_mask(argument)?),
+            "relative" | "dce" if argument.is_empty() => _ = take_word(&mut read, word)?,
             _ => return Err(format!("`{part}` behind byte_math")),
         }
     }
-    check(&read, 1)?;
+    check(&read, 1, MATH_TEXT_LEN_MAX)?;
     let missing = |what: &str| format!("byte_math without {what}");
+    read.offset = offset.ok_or_else(|| missing("offset"))?;
     let operand = operand.ok_or_else(|| missing("rvalue"))?;
     let operator = operator.ok_or_else(|| missing("oper"))?;
     if operator == Arithmetic::Divide && operand == Value::Fixed(0) {

@@ -79,10 +79,11 @@ pub(crate) fn set_fast(content: &mut Content, value: &str) -> Result<(), String>
             let first: u16 = first.trim().parse().map_err(|_| wrong())?;
             let length: u16 = length.trim().parse().map_err(|_| wrong())?;
             let end = usize::from(first) + usize::from(length);
-            if length == 0 || end > content.bytes.len() {
-                return Err(wrong());
+            match length {
+                _ if end > content.bytes.len() => return Err(wrong()),
+                0 => Fast::Chosen,
+                _ => Fast::Part(first, length),
             }
-            Fast::Part(first, length)
         }
     };
     if content.is_negated && (content.fast == Fast::Only || has_place(content)) {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::number::{Numbers, number, signed};
+use super::bits::{self, BitsHow};
+use super::number::{Form, Numbers, digits, number, signed};
 use super::ranges::Ranges;
 use super::rpc::RpcTest;
 use crate::behaviour::{self, Watch};
@@ -254,7 +255,7 @@ impl HeaderTest {
     /// Whether it is of a packet's own, so that contents beside it stand in that packet.
     pub(crate) fn is_of_packet(&self) -> bool {
         match self {
-            Self::PayloadLen(_)
+            Self::PayloadLen { .. }
             | Self::Ttl(_)
             | Self::TrafficClass(_)
             | Self::Ipv4Id(_)
@@ -283,7 +284,11 @@ impl HeaderTest {
 /// One thing asked of a packet's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderTest {
-    PayloadLen(Numbers),
+    PayloadLen {
+        numbers: Numbers,
+        /// There must be a payload: all lengths but one are meant (`dsize:!5`).
+        is_there: bool,
+    },
     Ttl(Numbers),
     TrafficClass(Numbers),
     Ipv4Id(Numbers),
@@ -344,71 +349,40 @@ pub(crate) enum VlanLayer {
     At(i8),
 }
 
-/// How flag bits are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BitsHow {
-    /// These and no others.
-    Exactly,
-    /// These and perhaps others (`+`).
-    All,
-    /// Any of these (`*`).
-    Any,
-    /// None of these (`!`).
-    None,
-}
-
-impl BitsHow {
-    pub(crate) fn holds(self, present: u8, bits: u8) -> bool {
-        match self {
-            Self::Exactly => present == bits,
-            Self::All => present & bits == bits,
-            Self::Any => present & bits != 0,
-            Self::None => present & bits == 0,
-        }
-    }
-
-    fn split(text: &str) -> (Self, String) {
-        let how = match text {
-            _ if text.contains('+') => Self::All,
-            _ if text.contains('*') => Self::Any,
-            _ if text.contains('!') => Self::None,
-            _ => Self::Exactly,
-        };
-        (how, text.replace(['+', '*', '!', ' '], ""))
-    }
-}
-
 /// The test that a keyword of headers makes; `None` if it is not such a keyword.
 pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>> {
-    let numbers = || Numbers::parse(value.trim().trim_matches('"'));
+    let of_form = |form: Form| form.parse(value.trim().trim_matches('"'));
+    let numbers = |bits| of_form(Form::Any(bits));
+    let short = || of_form(Form::Digits(u16::MAX.into()));
+    let long = || of_form(Form::Digits(u32::MAX.into()));
     Some(match name {
-        "dsize" => numbers().map(HeaderTest::PayloadLen),
+        "dsize" => payload_len(value),
         // Suricata's `template2`, the model for new keywords, asks for the same.
-        "ttl" | "template2" => numbers().map(HeaderTest::Ttl),
+        "ttl" | "template2" => numbers(8).map(HeaderTest::Ttl),
         "tos" => traffic_class(value).map(HeaderTest::TrafficClass),
-        "id" => only(value).map(HeaderTest::Ipv4Id),
+        "id" => short().map(HeaderTest::Ipv4Id),
         "l3_proto" => ip_version(value).map(HeaderTest::IpVersion),
         "rpc" => RpcTest::parse(value).map(HeaderTest::Rpc),
         "ip_proto" => ip_protocol(value).map(HeaderTest::IpProtocol),
-        "fragbits" => fragment_bits(value),
-        "fragoffset" => numbers().map(HeaderTest::FragmentOffset),
+        "fragbits" => bits::of_fragment(value),
+        "fragoffset" => fragment_offset(value).map(HeaderTest::FragmentOffset),
         "ipopts" => ip_option(value).map(HeaderTest::IpOption),
         "sameip" => Ok(HeaderTest::SameAddress),
-        "flags" | "tcp.flags" => tcp_flags(value),
-        "seq" | "tcp.seq" => only(value).map(HeaderTest::TcpSequence),
-        "ack" | "tcp.ack" => only(value).map(HeaderTest::TcpAcknowledgment),
+        "flags" | "tcp.flags" => bits::of_segment(value),
+        "seq" | "tcp.seq" => long().map(HeaderTest::TcpSequence),
+        "ack" | "tcp.ack" => long().map(HeaderTest::TcpAcknowledgment),
         "window" | "tcp.window" => but_one(value).map(HeaderTest::TcpWindow),
-        "tcp.mss" => numbers().map(HeaderTest::TcpMss),
-        "tcp.wscale" => numbers().map(HeaderTest::TcpShift),
-        "itype" => numbers().map(HeaderTest::IcmpType),
-        "icode" => numbers().map(HeaderTest::IcmpCode),
-        "icmp_id" => only(value).map(HeaderTest::IcmpId),
-        "icmp_seq" => only(value).map(HeaderTest::IcmpSequence),
+        "tcp.mss" => numbers(16).map(HeaderTest::TcpMss),
+        "tcp.wscale" => numbers(8).map(HeaderTest::TcpShift),
+        "itype" => numbers(8).map(HeaderTest::IcmpType),
+        "icode" => numbers(8).map(HeaderTest::IcmpCode),
+        "icmp_id" => short().map(HeaderTest::IcmpId),
+        "icmp_seq" => short().map(HeaderTest::IcmpSequence),
         "decode-event" | "engine-event" => event(&format!("decoder.{}", value.trim())),
         "stream-event" => event(&format!("stream.{}", value.trim())),
-        "vlan.layers" => numbers().map(HeaderTest::VlanCount),
+        "vlan.layers" => vlan_numbers(value, 8, 3).map(HeaderTest::VlanCount),
         "vlan.id" => vlan(value),
-        "icmpv6.mtu" => numbers().map(HeaderTest::Icmpv6Mtu),
+        "icmpv6.mtu" => numbers(32).map(HeaderTest::Icmpv6Mtu),
         _ if name.ends_with("-csum") => return checksum(name, value),
         _ => {
             if let Some(watch) = behaviour::watch(name, value) {
@@ -417,6 +391,13 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
             return crate::rdma::test(name, value).map(|it| it.map(HeaderTest::Rdma));
         }
     })
+}
+
+/// `dsize:>5`; as in Suricata 8.0.7, `!5` asks for a payload, and `!4<>6` does not.
+fn payload_len(value: &str) -> Result<HeaderTest, String> {
+    let numbers = Numbers::parse(value, 16)?;
+    let is_there = value.trim().starts_with('!') && !value.contains(['-', '>']);
+    Ok(HeaderTest::PayloadLen { numbers, is_there })
 }
 
 /// What is odd about a packet, by its whole name.
@@ -436,7 +417,27 @@ fn vlan(value: &str) -> Result<HeaderTest, String> {
             _ => return Err(format!("`{other}` is no layer of vlan.id")),
         },
     };
-    Ok(HeaderTest::Vlan { numbers: Numbers::parse(id)?, layer })
+    Ok(HeaderTest::Vlan { numbers: vlan_numbers(id, 16, 4095)?, layer })
+}
+
+/// Numbers of which none that is written is beyond `most`.
+fn vlan_numbers(value: &str, bits: u32, most: u64) -> Result<Numbers, String> {
+    let written = value.split(|it: char| !it.is_ascii_alphanumeric()).filter_map(number);
+    match written.max().is_some_and(|it| it > most) {
+        true => Err(format!("`{value}`: {most} at most")),
+        false => Numbers::parse(value, bits),
+    }
+}
+
+/// `fragoffset:>5`: what stands behind the number is passed over, as Suricata 8.0.7 does.
+fn fragment_offset(value: &str) -> Result<Numbers, String> {
+    let wrong = || format!("`{value}` is no offset of a fragment");
+    let text = value.trim();
+    let (sign, rest) = text.split_at(text.len() - text.trim_start_matches(['<', '>']).len());
+    let rest = rest.trim_start();
+    let end = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
+    let number = rest[..end].parse::<u16>().map_err(|_| wrong())?;
+    Numbers::compared(sign, number.into()).ok_or_else(wrong)
 }
 
 /// `tcpv4-csum:invalid`
@@ -458,21 +459,12 @@ fn checksum(name: &str, value: &str) -> Option<Result<HeaderTest, String>> {
     })
 }
 
-/// A number, and no range of them.
-fn only(value: &str) -> Result<Numbers, String> {
-    let is_digit = |it: char| it.is_ascii_hexdigit() || it == 'x';
-    match value.trim().trim_matches('"') {
-        text if text.starts_with(is_digit) => Numbers::parse(text)
-            .and_then(|it| it.only().map(Numbers::one).ok_or_else(|| format!("`{text}`: a range"))),
-        text => Err(format!("`{text}` where a number is expected")),
-    }
-}
-
 /// A number, or all but it.
 fn but_one(value: &str) -> Result<Numbers, String> {
+    let form = Form::Digits(u16::MAX.into());
     match value.trim().strip_prefix('!') {
-        Some(rest) => only(rest).map(Numbers::negated),
-        None => only(value),
+        Some(rest) => form.parse(rest).map(Numbers::negated),
+        None => form.parse(value),
     }
 }
 
@@ -482,7 +474,7 @@ fn traffic_class(value: &str) -> Result<Numbers, String> {
         Some(rest) => (true, rest.trim()),
         None => (false, value.trim()),
     };
-    let number = match text.strip_prefix('x') {
+    let number = match text.strip_prefix(['x', 'X']) {
         Some(hex) => u8::from_str_radix(hex, 16).ok(),
         None => text.parse::<u8>().ok(),
     };
@@ -549,34 +541,18 @@ const IP_PROTOCOLS: [(&str, u8); 44] = [
 
 fn ip_protocol(value: &str) -> Result<Numbers, String> {
     let text = value.trim();
-    let (sign, name) = match text.find(|it: char| it.is_ascii_alphabetic()) {
-        Some(at) => text.split_at(at),
-        None => return Numbers::parse(text),
+    let (sign, name) = match text.split_at_checked(1) {
+        Some((sign @ ("!" | "<" | ">"), name)) => (sign, name.trim_start()),
+        _ => ("", text),
     };
-    let known = IP_PROTOCOLS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-    let (_, number) = known.ok_or_else(|| format!("no protocol `{name}`"))?;
-    Numbers::parse(&format!("{sign}{number}"))
-}
-
-fn fragment_bits(value: &str) -> Result<HeaderTest, String> {
-    let (how, letters) = BitsHow::split(value);
-    if letters.trim_matches(',').is_empty() {
-        return Err("no fragment bit".to_owned());
-    }
-    let mut bits = 0;
-    for letter in letters.chars().filter(|it| *it != ',') {
-        bits |= match letter {
-            'M' => 1,
-            'D' => 2,
-            'R' => 4,
-            other => return Err(format!("fragment bit `{other}`")),
-        };
-    }
-    Ok(HeaderTest::FragmentBits { bits, how })
+    let named = || IP_PROTOCOLS.iter().find(|it| it.0.eq_ignore_ascii_case(name)).map(|it| it.1);
+    let number = digits(name).and_then(|it| u8::try_from(it).ok()).or_else(named);
+    let number = number.ok_or_else(|| format!("no protocol `{name}`"))?;
+    Numbers::compared(sign, number.into()).ok_or_else(|| format!("`{value}` behind ip_proto"))
 }
 
 fn ip_option(value: &str) -> Result<u8, String> {
-    Ok(match value.trim() {
+    Ok(match value.trim().to_ascii_lowercase().as_str() {
         "any" => u8::MAX,
         "eol" => 0,
         "nop" => 1,
@@ -594,55 +570,8 @@ fn ip_option(value: &str) -> Result<u8, String> {
     })
 }
 
-fn tcp_flags(value: &str) -> Result<HeaderTest, String> {
-    let (flags, ignored) = value.split_once(',').unwrap_or((value, ""));
-    let (how, letters) = BitsHow::split(flags);
-    if letters.is_empty() {
-        return Err("no TCP flag".to_owned());
-    }
-    let bits = flag_bits(&letters)?;
-    let ignored = flag_bits(ignored.trim())?;
-    Ok(HeaderTest::TcpFlags { bits, ignored, how })
-}
-
-fn flag_bits(letters: &str) -> Result<u8, String> {
-    let mut bits = 0;
-    for letter in letters.chars() {
-        bits |= match letter.to_ascii_uppercase() {
-            'F' => 0x01,
-            'S' => 0x02,
-            'R' => 0x04,
-            'P' => 0x08,
-            'A' => 0x10,
-            'U' => 0x20,
-            'E' | '2' => 0x40,
-            'C' | '1' => 0x80,
-            '0' => 0,
-            other => return Err(format!("TCP flag `{other}`")),
-        };
-    }
-    Ok(bits)
-}
-
 /// A number of at most `most`, for keywords of one number.
 pub(crate) fn bounded(value: &str, most: u64) -> Result<u64, String> {
     let found = number(value).or_else(|| signed(value).and_then(|it| u64::try_from(it).ok()));
     found.filter(|it| *it <= most).ok_or_else(|| format!("`{value}` is not a number to {most}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bits_are_named() {
-        for good in ["M", "MD", "+M", "M D", "D,M"] {
-            assert!(fragment_bits(good).is_ok(), "{good}");
-        }
-        for wrong in ["", "+", "!", "m", "X"] {
-            assert!(fragment_bits(wrong).is_err(), "{wrong}");
-        }
-        assert!(tcp_flags("S,12").is_ok() && tcp_flags("0").is_ok());
-        assert!(tcp_flags("").is_err() && tcp_flags("+").is_err() && tcp_flags(",12").is_err());
-    }
 }

@@ -266,7 +266,7 @@ impl Collected {
             "byte_math" => bytes::byte_math(value, &mut self.names)?,
             "asn1" => Step::Asn1(super::asn1::Asn1Test::parse(value)?),
             "entropy" => bytes::entropy(value)?,
-            "bsize" => Step::Size(Numbers::parse(value)?),
+            "bsize" => Step::Size(Numbers::parse(value, 64)?),
             "urilen" => {
                 let (buffer, size) = uri_length(value)?;
                 self.push_into(buffer, size);
@@ -349,7 +349,10 @@ impl Collected {
             return Err("one content of the payload is it already: leave it at one".to_owned());
         }
         let names = self.names.clone();
-        let named = |text: &str| names.value(text).map(Some);
+        let named = |text: &str, most| match names.within(text, most)? {
+            Value::Fixed(it) if it < 0 && name == "offset" => Err(format!("`{text}`: below 0")),
+            value => Ok(Some(value)),
+        };
         let last = match name {
             "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith"
             | "fast_pattern" => self.last_content()?,
@@ -360,10 +363,10 @@ impl Collected {
             "startswith" | "depth" if last.starts => return Err(TWICE.to_owned()),
             "startswith" if last.depth.is_some() => return Err(TWICE.to_owned()),
             "nocase" => last.is_nocase = true,
-            "offset" => put(&mut last.offset, named(value)?)?,
-            "depth" => put(&mut last.depth, named(value)?)?,
-            "distance" => put(&mut last.distance, named(value)?)?,
-            "within" => put(&mut last.within, named(value)?)?,
+            "offset" => put(&mut last.offset, named(value, u16::MAX.into())?)?,
+            "depth" => put(&mut last.depth, named(value, u16::MAX.into())?)?,
+            "distance" => put(&mut last.distance, named(value, DISTANCE_MAX)?)?,
+            "within" => put(&mut last.within, named(value, DISTANCE_MAX)?)?,
             "startswith" => last.starts = true,
             "endswith" => last.ends = true,
             _ => content::set_fast(last, value)?,
@@ -516,7 +519,7 @@ impl Collected {
             return Err(Refused::new("absent", "contents of what must not be there"));
         }
         let payload = self.tests.iter().find_map(|it| match it {
-            HeaderTest::PayloadLen(numbers) => numbers.most(),
+            HeaderTest::PayloadLen { numbers, .. } => numbers.most(),
             _ => None,
         });
         for test in &mut self.buffers {
@@ -536,6 +539,8 @@ impl Collected {
     }
 }
 
+/// How far a content is from the one before, at most.
+const DISTANCE_MAX: i64 = 1 << 20;
 /// Why a content's place is refused.
 const TWICE: &str = "said before of the same content";
 
@@ -550,7 +555,7 @@ fn put(said: &mut Option<Value>, value: Option<Value>) -> Result<(), String> {
     }
 }
 
-/// `urilen:5<>10,raw`
+/// `urilen:5<>10,raw`; of what is no such number the beginning counts, as in Suricata 8.0.7.
 fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
     let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
     let buffer = match which.trim() {
@@ -558,7 +563,13 @@ fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
         "norm" => Buffer::HttpUri,
         other => return Err(format!("`{other}` behind urilen")),
     };
-    Ok((buffer, Step::Size(Numbers::parse(size)?)))
+    let is_number = |it: char| it.is_ascii_digit() || "<>!= ".contains(it);
+    let digits = size.find(|it: char| it.is_ascii_digit()).unwrap_or_default();
+    let end = size[digits..].find(|it: char| !it.is_ascii_digit()).map(|it| digits + it);
+    let beginning = end.map(|end| &size[..end]).filter(|it| it.chars().all(is_number));
+    let sizes = Numbers::parse(size, 16);
+    let sizes = sizes.or_else(|why| beginning.ok_or(why).and_then(|it| Numbers::parse(it, 16)));
+    Ok((buffer, Step::Size(sizes?)))
 }
 
 /// Bytes that a buffer has at least, where a content stands in it.

@@ -284,11 +284,13 @@ fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Re
 }
 
 /// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them,
-/// and who captures texts likewise; then the more severe; then by number, as Suricata has it. Rules
-/// that are alike in all that stay in the order written.
-fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u32, u32) {
-    let sets = rule.bits.iter().any(|it| !it.verb.is_condition());
-    let asks = rule.bits.iter().any(|it| it.verb.is_condition());
+/// and who captures texts likewise, but who asks for `xbits` before who sets them; then the more
+/// severe; then by number, as Suricata has it. Rules that are alike in all that stay in the order
+/// written.
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, bool, u32, u32) {
+    let sets = rule.bits.iter().any(|it| !it.is_x && !it.verb.is_condition());
+    let asks = rule.bits.iter().any(|it| !it.is_x && it.verb.is_condition());
+    let asks_no_x = !rule.bits.iter().any(|it| it.is_x && it.verb.is_condition());
     let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(..)));
     let bits = match (sets, asks) {
         (true, false) => 0,
@@ -303,7 +305,7 @@ fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, u32, u32) {
         (false, true) => 3,
     };
     let place = actions.iter().position(|it| *it == rule.action);
-    (place.unwrap_or(actions.len()), bits, texts, rule.priority, rule.sid)
+    (place.unwrap_or(actions.len()), bits, texts, asks_no_x, rule.priority, rule.sid)
 }
 
 /// The sid of a rule that could not be read whole.

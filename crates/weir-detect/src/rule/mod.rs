@@ -5,6 +5,7 @@
 //! ```
 
 mod asn1;
+mod bits;
 mod build;
 mod bytes;
 mod content;

@@ -26,15 +26,15 @@ impl ModbusTest {
             let (word, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
             let rest = rest.trim();
             match word {
-                "unit" => test.unit = Some(Numbers::parse(rest)?),
-                "function" => match Numbers::parse(rest) {
+                "unit" => test.unit = Some(Numbers::parse(rest, 16)?),
+                "function" => match Numbers::parse(rest, 16) {
                     Ok(numbers) => test.function = Some(numbers),
                     Err(_) => test.categories = Some(categories(rest)?),
                 },
-                "subfunction" => test.subfunction = Some(Numbers::parse(rest)?),
+                "subfunction" => test.subfunction = Some(Numbers::parse(rest, 16)?),
                 "access" => test.access = Some(access(rest)?),
-                "address" => test.address = Some(Numbers::parse(rest)?),
-                "value" => test.value = Some(Numbers::parse(rest)?),
+                "address" => test.address = Some(Numbers::parse(rest, 16)?),
+                "value" => test.value = Some(Numbers::parse(rest, 16)?),
                 other => return Err(format!("`{other}` behind modbus")),
             }
         }

@@ -27,12 +27,13 @@ pub(crate) fn parse(
     bits: &mut BitNames,
 ) -> Result<(Pcre, Option<Buffer>), String> {
     let (is_negated, text) = unquoted(value);
-    let text = text.strip_prefix('/').ok_or("pcre begins with `/`")?;
+    let text = text.trim_start().strip_prefix('/').ok_or("pcre begins with `/`")?;
     let (pattern, rest) = text.rsplit_once('/').ok_or("pcre ends with `/`")?;
     let (flags, variables) = rest.split_once(',').unwrap_or((rest, ""));
     let mut builder = RegexBuilder::new();
     let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
-    for flag in flags.trim().trim_end_matches('"').chars() {
+    let mut is_end_alone = false;
+    for flag in flags.trim_end_matches('"').chars() {
         let mut in_buffer = |named| buffer = Some(named);
         match flag {
             'i' => _ = builder.caseless(true),
@@ -42,6 +43,7 @@ pub(crate) fn parse(
             'G' => prefix.push_str("(?U)"),
             'A' => prefix.push_str("\\A"),
             'R' => is_relative = true,
+            'E' => is_end_alone = true,
             'B' | 'O' => {}
             'U' => in_buffer(Buffer::HttpUri),
             'I' => in_buffer(Buffer::HttpUriRaw),
@@ -58,6 +60,10 @@ pub(crate) fn parse(
             other => return Err(format!("flag `{other}`")),
         }
     }
+    let pattern = match is_end_alone && !flags.contains('m') {
+        true => with_dollars_at_the_end(pattern),
+        false => pattern.to_owned(),
+    };
     let pattern = if flags.contains('A') {
         format!("(*LIMIT_MATCH={MATCH_LIMIT}){prefix}(?:{pattern})")
     } else {
@@ -73,10 +79,35 @@ pub(crate) fn parse(
         };
         captures.push((place + 1, capture));
     }
+    if regex.captures_len() == 1 && captures.iter().all(|it| matches!(it.1, Capture::Text(..))) {
+        // Without a group nothing is ever captured.
+        captures.clear();
+    }
     if captures.iter().any(|it| it.0 >= regex.captures_len()) {
         return Err("more captures than groups".to_owned());
     }
     Ok((Pcre { regex, is_negated, is_relative, leads: false, captures }, buffer))
+}
+
+/// The same expression, whose `$` is the very end and not a line's that ends it too (`E`).
+fn with_dollars_at_the_end(pattern: &str) -> String {
+    let (mut made, mut is_escaped, mut class) = (String::new(), false, None);
+    for letter in pattern.chars() {
+        match (letter, class) {
+            _ if is_escaped => is_escaped = false,
+            ('\\', _) => is_escaped = true,
+            ('[', None) => class = Some(made.len() + 1),
+            // As the first of a class it stands for itself.
+            (']', Some(start)) if !matches!(&made[start..], "" | "^") => class = None,
+            ('$', None) => {
+                made.push_str("\\z");
+                continue;
+            }
+            _ => {}
+        }
+        made.push(letter);
+    }
+    made
 }
 
 /// Whose text it is that a group fills.
@@ -97,4 +128,24 @@ fn named_groups(regex: &pcre2::bytes::Regex, bits: &mut BitNames) -> Vec<(usize,
         Some((group, Capture::Text(kept(whose).ok()?, bits.text(name))))
     });
     named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_dollars_at_the_end;
+
+    #[test]
+    fn a_dollar_is_the_very_end_but_where_it_stands_for_itself() {
+        for (pattern, made) in [
+            ("a$", "a\\z"),
+            ("a$|b$", "a\\z|b\\z"),
+            ("a\\$$", "a\\$\\z"),
+            ("[$]$", "[$]\\z"),
+            ("[]$]$", "[]$]\\z"),
+            ("[^]$]$", "[^]$]\\z"),
+            ("\\[$", "\\[\\z"),
+        ] {
+            assert_eq!(with_dollars_at_the_end(pattern), made, "{pattern}");
+        }
+    }
 }

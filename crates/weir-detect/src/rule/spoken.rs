@@ -1,7 +1,7 @@
 //! What rules ask of what is spoken: which application it is, and numbers in its messages.
 
 use super::Protocol;
-use super::number::{Numbers, number};
+use super::number::{Form, Numbers, number};
 use crate::buffers::dns;
 use crate::buffers::http::http2;
 use crate::buffers::tls::{Moment, SslState};
@@ -207,11 +207,19 @@ impl MessageTest {
             MessageField::TlsExpired | MessageField::TlsValid if value.trim().is_empty() => {
                 Ok(Vec::new())
             }
-            MessageField::DnsResponseCode => named(&dns::CODES, value),
+            MessageField::DnsResponseCode => named(&dns::CODES, value, Form::Any(16)),
             MessageField::DnsType => dns_type(value).map(|it| vec![it]),
-            MessageField::Http2FrameType => named(&http2::FRAME_NAMES, value),
-            MessageField::Http2ErrorCode => named(&http2::ERROR_NAMES, value),
-            _ => Numbers::parse(value).map(|it| vec![it]),
+            MessageField::Http2FrameType => {
+                named(&http2::FRAME_NAMES, value, Form::Digits(u8::MAX.into()))
+            }
+            MessageField::Http2ErrorCode => {
+                named(&http2::ERROR_NAMES, value, Form::Digits(u32::MAX.into()))
+            }
+            MessageField::DnsOpcode | MessageField::Http2Priority => {
+                Numbers::parse(value, 8).map(|it| vec![it])
+            }
+            MessageField::Http2TableSize => Numbers::parse(value, 64).map(|it| vec![it]),
+            _ => Numbers::parse(value, 32).map(|it| vec![it]),
         };
         Some(numbers.map(|numbers| Self { field, numbers }))
     }
@@ -238,14 +246,14 @@ impl MessageTest {
 }
 
 /// A number, or the name of one by its place in `names`; or all but it.
-fn named(names: &[&str], value: &str) -> Result<Vec<Numbers>, String> {
+fn named(names: &[&str], value: &str, form: Form) -> Result<Vec<Numbers>, String> {
     let (is_negated, name) = match value.trim().strip_prefix('!') {
         Some(name) => (true, name.trim()),
         None => (false, value.trim()),
     };
     match names.iter().position(|it| it.eq_ignore_ascii_case(name)) {
         Some(place) => Ok(vec![Numbers::between(place as u64, place as u64, is_negated)]),
-        None => Numbers::parse(value).map(|it| vec![it]),
+        None => form.parse(value).map(|it| vec![it]),
     }
 }
 
@@ -257,7 +265,7 @@ fn dns_type(value: &str) -> Result<Numbers, String> {
     };
     match dns::TYPES.iter().find(|it| it.1.eq_ignore_ascii_case(name)) {
         Some((kind, _)) => Ok(Numbers::between((*kind).into(), (*kind).into(), is_negated)),
-        None => Numbers::parse(value),
+        None => Numbers::parse(value, 16),
     }
 }
 
@@ -272,7 +280,7 @@ fn setting(value: &str) -> Result<MessageTest, String> {
     let id = id.ok_or_else(|| format!("`{name}` is no setting of HTTP/2"))?;
     let numbers = match rest.trim() {
         "" => Numbers::between(0, u64::MAX, false),
-        rest => Numbers::parse(rest)?,
+        rest => Numbers::parse(rest, 32)?,
     };
     Ok(MessageTest { field: MessageField::Http2Setting(id), numbers: vec![numbers] })
 }
@@ -328,9 +336,9 @@ fn date(text: &str) -> Option<u64> {
 
 fn version(text: &str) -> Result<Numbers, String> {
     let text = text.trim().trim_matches('"').to_ascii_lowercase();
-    let (sign, name) = match text.strip_prefix('!') {
-        Some(name) => ("!", name),
-        None => ("", text.as_str()),
+    let (is_negated, name) = match text.strip_prefix('!') {
+        Some(name) => (true, name),
+        None => (false, text.as_str()),
     };
     let number = match name.trim_start_matches("tls") {
         "sslv3" => 0x300,
@@ -342,7 +350,7 @@ fn version(text: &str) -> Result<Numbers, String> {
         hex if hex.starts_with("0x") => number(hex).ok_or("no version in hex")?,
         _ => return Err(format!("`{text}` is no version of TLS that is known")),
     };
-    Numbers::parse(&format!("{sign}{number}"))
+    Ok(Numbers::between(number, number, is_negated))
 }
 
 #[cfg(test)]

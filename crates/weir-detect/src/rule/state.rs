@@ -1,7 +1,7 @@
 //! What rules ask of the flow, of bits that rules before have set, and of how often they matched.
 
 use super::header::bounded;
-use super::number::Numbers;
+use super::number::{Numbers, digits};
 
 /// `flow`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub(crate) struct BitTest {
     pub(crate) names: Vec<u32>,
     /// Seconds until it is forgotten.
     pub(crate) expire_s: u64,
+    /// Of `xbits` that hosts have: who asks for them comes before who sets them.
+    pub(crate) is_x: bool,
 }
 
 /// Whose bit it is.
@@ -161,12 +163,9 @@ pub(crate) fn stream_size(value: &str) -> Result<StreamSize, String> {
         "either" => StreamSide::Either,
         _ => return Err(wrong()),
     };
-    let comparison = match *comparison {
-        "=" => "",
-        "!=" => "!",
-        other => other,
-    };
-    Ok(StreamSize { side, numbers: Numbers::parse(&format!("{comparison}{number}"))? })
+    let number = digits(number).filter(|it| *it <= u32::MAX.into()).ok_or_else(wrong)?;
+    let numbers = Numbers::compared(comparison, number).ok_or_else(wrong)?;
+    Ok(StreamSize { side, numbers })
 }
 
 /// `flow.pkts`, `flow.bytes`, `flow.age`
@@ -201,10 +200,10 @@ pub(crate) fn flow_count(name: &str, value: &str) -> Option<Result<FlowCount, St
         "flow.bytes_toclient" => ("flow.bytes", "toclient"),
         _ => (name, ""),
     };
-    let what = match name {
-        "flow.pkts" => Counted::Packets,
-        "flow.bytes" => Counted::Bytes,
-        "flow.age" => Counted::Seconds,
+    let (what, bits) = match name {
+        "flow.pkts" => (Counted::Packets, 32),
+        "flow.bytes" => (Counted::Bytes, 64),
+        "flow.age" => (Counted::Seconds, 32),
         _ => return None,
     };
     let (side, numbers) = match (side, what) {
@@ -218,7 +217,7 @@ pub(crate) fn flow_count(name: &str, value: &str) -> Option<Result<FlowCount, St
         "either" => StreamSide::Either,
         other => return Some(Err(format!("`{other}` behind {name}: toserver, toclient, either"))),
     };
-    Some(Numbers::parse(numbers).map(|numbers| FlowCount { what, side, numbers }))
+    Some(Numbers::parse(numbers, bits).map(|numbers| FlowCount { what, side, numbers }))
 }
 
 /// Whom a rule says nothing of, though it acts (`suppress`).
@@ -349,15 +348,19 @@ pub(crate) fn flow_bits(value: &str, names: &mut BitNames) -> Result<Option<BitT
         "noalert" => return Ok(None),
         other => bit_verb(other)?,
     };
-    let bits: Vec<&str> = name.split('|').map(str::trim).filter(|it| !it.is_empty()).collect();
+    // What is set has one name, whatever stands in it.
+    let bits: Vec<&str> = match verb.is_condition() {
+        true => name.split('|').map(str::trim).filter(|it| !it.is_empty()).collect(),
+        false => Some(name.trim()).filter(|it| !it.is_empty()).into_iter().collect(),
+    };
     if bits.iter().any(|it| it.contains(char::is_whitespace)) {
         return Err(format!("`{value}` behind flowbits: a name with spaces"));
     }
-    if bits.is_empty() || (bits.len() > 1 && !verb.is_condition()) {
+    if bits.is_empty() {
         return Err(format!("`{value}` behind flowbits"));
     }
     let names = bits.into_iter().map(|it| names.number(it)).collect();
-    Ok(Some(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0 }))
+    Ok(Some(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0, is_x: false }))
 }
 
 fn bit_verb(word: &str) -> Result<BitVerb, String> {
@@ -400,7 +403,8 @@ pub(crate) fn x_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest
         return Err("a bit that is forgotten at once".to_owned());
     }
     let expire_s = expire_s.unwrap_or(EXPIRE_S);
-    Ok(Some(BitTest { scope, verb, names: vec![names.number(name)], expire_s }))
+    let is_x = scope != BitScope::Transaction;
+    Ok(Some(BitTest { scope, verb, names: vec![names.number(name)], expire_s, is_x }))
 }
 
 /// `hostbits:set,name,src`
@@ -420,7 +424,7 @@ pub(crate) fn host_bits(value: &str, names: &mut BitNames) -> Result<Option<BitT
     };
     // Apart from xbits of the same name.
     let number = names.number(&format!("host {name}"));
-    Ok(Some(BitTest { scope, verb, names: vec![number], expire_s: EXPIRE_S }))
+    Ok(Some(BitTest { scope, verb, names: vec![number], expire_s: EXPIRE_S, is_x: false }))
 }
 
 /// `flowint:name,+,1`, `flowint:name,>,other`
@@ -456,7 +460,7 @@ pub(crate) fn flow_integer(value: &str, names: &mut BitNames) -> Result<BitTest,
         _ => return Err(wrong()),
     };
     let names = vec![counter(name)?];
-    Ok(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0 })
+    Ok(BitTest { scope: BitScope::Flow, verb, names, expire_s: 0, is_x: false })
 }
 
 /// `threshold:type limit, track by_src, count 1, seconds 60` and, with `is_filter`,

@@ -145,6 +145,9 @@ pub(crate) struct TextTest {
     pub(crate) content: Content,
 }
 
+/// The base of digits that say theirs: `0x1f` is of 16, `017` of 8, all else of 10.
+pub(crate) const AS_WRITTEN: u32 = 0;
+
 /// Where a number stands in the buffer and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
@@ -152,7 +155,7 @@ pub(crate) struct Read {
     pub(crate) offset: Value,
     pub(crate) is_relative: bool,
     pub(crate) is_little: bool,
-    /// Digits of this base instead of binary.
+    /// Digits of this base instead of binary, or [`AS_WRITTEN`].
     pub(crate) text_base: Option<u32>,
     pub(crate) mask: Option<u64>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Protocol;
 use super::digests::DigestList;
 use super::modbus::ModbusTest;
+use super::number::Form::{self, Any, Digits, Named, WithEnds};
 use super::number::Numbers;
 use crate::application::enip::cip::unpacked;
 use crate::application::names;
@@ -12,7 +13,7 @@ use crate::application::unit::Unit;
 use crate::digest::FileDigests;
 
 macro_rules! fields {
-    ($($field:ident $($keyword:literal)* | $($protocol:ident)+;)+) => {
+    ($($field:ident $(($form:expr))? $($keyword:literal)* | $($protocol:ident)+;)+) => {
         /// A number that an application says.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Field {
@@ -24,6 +25,13 @@ macro_rules! fields {
                 match keyword {
                     $($($keyword => Some(Self::$field),)*)+
                     _ => None,
+                }
+            }
+
+            /// How rules write it, where a keyword of its own stands before it.
+            fn form(self) -> Form {
+                match self {
+                    $(Self::$field => [$($form,)? Named][0],)+
                 }
             }
 
@@ -39,32 +47,32 @@ macro_rules! fields {
 
 fields! {
     FtpBounce | Ftp;
-    FtpPort "ftp.dynamic_port" | Ftp;
-    FtpMode "ftp.mode" | Ftp;
-    FtpReplied "ftp.reply_received" | Ftp;
-    FtpDataCommand "ftpdata_command" | FtpData;
-    FileSize "filesize" | Http Http2 Smtp FtpData Smb Nfs;
-    SmbVersion "smb.version" | Smb;
-    DcerpcOpnum "dcerpc.opnum" "dce_opnum" | Dcerpc Smb;
-    SnmpVersion "snmp.version" | Snmp;
-    SnmpPdu "snmp.pdu_type" | Snmp;
-    SnmpTrap "snmp.trap_type" | Snmp;
-    KrbMessage "krb5_msg_type" | Krb5;
-    KrbError "krb5_err_code" | Krb5;
-    KrbEncryption "krb5.ticket_encryption" | Krb5;
+    FtpPort (Any(16)) "ftp.dynamic_port" | Ftp;
+    FtpMode (Named) "ftp.mode" | Ftp;
+    FtpReplied (Named) "ftp.reply_received" | Ftp;
+    FtpDataCommand (Named) "ftpdata_command" | FtpData;
+    FileSize (Any(64)) "filesize" | Http Http2 Smtp FtpData Smb Nfs;
+    SmbVersion (Digits(2)) "smb.version" | Smb;
+    DcerpcOpnum (WithEnds(32)) "dcerpc.opnum" "dce_opnum" | Dcerpc Smb;
+    SnmpVersion (Any(32)) "snmp.version" | Snmp;
+    SnmpPdu (Any(32)) "snmp.pdu_type" | Snmp;
+    SnmpTrap (Any(8)) "snmp.trap_type" | Snmp;
+    KrbMessage (Digits(255)) "krb5_msg_type" | Krb5;
+    KrbError (Digits(0x7fff_ffff)) "krb5_err_code" | Krb5;
+    KrbEncryption (Digits(0x7fff_ffff)) "krb5.ticket_encryption" | Krb5;
     KrbWeak | Krb5;
-    RfbSecurity "rfb.sectype" | Rfb;
-    RfbResult "rfb.secresult" | Rfb;
-    MqttType "mqtt.type" | Mqtt;
-    MqttVersion "mqtt.protocol_version" | Mqtt;
-    MqttQos "mqtt.qos" | Mqtt;
-    MqttReason "mqtt.reason_code" "mqtt.connack.return_code" | Mqtt;
-    MqttSession "mqtt.connack.session_present" | Mqtt;
+    RfbSecurity (Any(32)) "rfb.sectype" | Rfb;
+    RfbResult (Any(32)) "rfb.secresult" | Rfb;
+    MqttType (Any(8)) "mqtt.type" | Mqtt;
+    MqttVersion (Any(8)) "mqtt.protocol_version" | Mqtt;
+    MqttQos (Digits(2)) "mqtt.qos" | Mqtt;
+    MqttReason (Any(8)) "mqtt.reason_code" "mqtt.connack.return_code" | Mqtt;
+    MqttSession (Named) "mqtt.connack.session_present" | Mqtt;
     MqttFlags | Mqtt;
     MqttConnectFlags | Mqtt;
-    IkeExchange "ike.exchtype" | Ike;
-    IkeKeyLength "ike.key_exchange_payload_length" | Ike;
-    IkeNonceLength "ike.nonce_payload_length" | Ike;
+    IkeExchange (Any(8)) "ike.exchtype" | Ike;
+    IkeKeyLength (Any(32)) "ike.key_exchange_payload_length" | Ike;
+    IkeNonceLength (Any(32)) "ike.nonce_payload_length" | Ike;
     IkeEncryption | Ike;
     IkeHash | Ike;
     IkeAuthentication | Ike;
@@ -72,10 +80,10 @@ fields! {
     IkeLifeType | Ike;
     IkeLifeDuration | Ike;
     IkeKeyBits | Ike;
-    LdapRequest "ldap.request.operation" | Ldap;
-    LdapResponse "ldap.responses.operation" | Ldap;
-    LdapCount "ldap.responses.count" | Ldap;
-    LdapResult "ldap.responses.result_code" | Ldap;
+    LdapRequest (Any(8)) "ldap.request.operation" | Ldap;
+    LdapResponse (Any(8)) "ldap.responses.operation" | Ldap;
+    LdapCount (Any(32)) "ldap.responses.count" | Ldap;
+    LdapResult (Any(32)) "ldap.responses.result_code" | Ldap;
     ModbusUnit | Modbus;
     ModbusFunction | Modbus;
     ModbusSubfunction | Modbus;
@@ -84,37 +92,37 @@ fields! {
     ModbusAddress | Modbus;
     ModbusQuantity | Modbus;
     ModbusValue | Modbus;
-    Dnp3Function "dnp3_func" | Dnp3;
+    Dnp3Function (Digits(255)) "dnp3_func" | Dnp3;
     Dnp3Object | Dnp3;
     Dnp3Indications | Dnp3;
-    NfsProcedure "nfs_procedure" | Nfs;
-    NfsVersion "nfs.version" "nfs_version" | Nfs;
-    DhcpLease "dhcp.leasetime" | Dhcp;
-    DhcpRebinding "dhcp.rebinding_time" | Dhcp;
-    DhcpRenewal "dhcp.renewal_time" | Dhcp;
-    NtpVersion "ntp.version" | Ntp;
-    NtpMode "ntp.mode" | Ntp;
-    NtpStratum "ntp.stratum" | Ntp;
-    WebsocketOpcode "websocket.opcode" | Websocket;
-    WebsocketMask "websocket.mask" | Websocket;
+    NfsProcedure (WithEnds(32)) "nfs_procedure" | Nfs;
+    NfsVersion (WithEnds(32)) "nfs.version" "nfs_version" | Nfs;
+    DhcpLease (Any(64)) "dhcp.leasetime" | Dhcp;
+    DhcpRebinding (Any(64)) "dhcp.rebinding_time" | Dhcp;
+    DhcpRenewal (Any(64)) "dhcp.renewal_time" | Dhcp;
+    NtpVersion (Any(8)) "ntp.version" | Ntp;
+    NtpMode (Any(8)) "ntp.mode" | Ntp;
+    NtpStratum (Any(8)) "ntp.stratum" | Ntp;
+    WebsocketOpcode (Any(8)) "websocket.opcode" | Websocket;
+    WebsocketMask (Any(32)) "websocket.mask" | Websocket;
     WebsocketFlags | Websocket;
-    EnipCommand "enip_command" | Enip;
-    EnipStatus "enip.status" | Enip;
+    EnipCommand (Any(16)) "enip_command" | Enip;
+    EnipStatus (Any(32)) "enip.status" | Enip;
     EnipService | Enip;
-    EnipClass "enip.cip_class" | Enip;
-    EnipInstance "enip.cip_instance" | Enip;
-    EnipAttribute "enip.cip_attribute" | Enip;
-    EnipCipStatus "enip.cip_status" | Enip;
-    EnipExtendedStatus "enip.cip_extendedstatus" | Enip;
-    EnipVersion "enip.protocol_version" | Enip;
-    EnipRevision "enip.revision" | Enip;
-    EnipVendor "enip.vendor_id" | Enip;
-    EnipDevice "enip.device_type" | Enip;
-    EnipProduct "enip.product_code" | Enip;
-    EnipSerial "enip.serial" | Enip;
-    EnipState "enip.state" | Enip;
-    EnipIdentityStatus "enip.identity_status" | Enip;
-    EnipCapabilities "enip.capabilities" | Enip;
+    EnipClass (Any(32)) "enip.cip_class" | Enip;
+    EnipInstance (Any(32)) "enip.cip_instance" | Enip;
+    EnipAttribute (Any(32)) "enip.cip_attribute" | Enip;
+    EnipCipStatus (Any(8)) "enip.cip_status" | Enip;
+    EnipExtendedStatus (Any(16)) "enip.cip_extendedstatus" | Enip;
+    EnipVersion (Any(16)) "enip.protocol_version" | Enip;
+    EnipRevision (Any(16)) "enip.revision" | Enip;
+    EnipVendor (Any(16)) "enip.vendor_id" | Enip;
+    EnipDevice (Any(16)) "enip.device_type" | Enip;
+    EnipProduct (Any(16)) "enip.product_code" | Enip;
+    EnipSerial (Any(32)) "enip.serial" | Enip;
+    EnipState (Any(8)) "enip.state" | Enip;
+    EnipIdentityStatus (Any(16)) "enip.identity_status" | Enip;
+    EnipCapabilities (Any(16)) "enip.capabilities" | Enip;
 }
 
 /// Which of several numbers must be as a rule says.
@@ -181,10 +189,9 @@ impl UnitTest {
             "dnp3_ind" => bits(Field::Dnp3Indications, names::DNP3_INDICATIONS, true),
             "dnp3_obj" => dnp3_object(value),
             "cip_service" => service(value),
-            "websocket.flags" => match Numbers::parse(value) {
-                Ok(numbers) => Ok(Self::any(Field::WebsocketFlags, vec![numbers])),
-                Err(_) => bits(Field::WebsocketFlags, &[("fin", 0x80), ("comp", 0x40)], false),
-            },
+            "websocket.flags" => {
+                bits(Field::WebsocketFlags, &[("fin", 0x80), ("comp", 0x40)], false)
+            }
             "ike.chosen_sa_attribute" => ike_attribute(value),
             _ => number(Field::from_keyword(name)?, value),
         })
@@ -290,17 +297,18 @@ impl UnitTest {
 /// that there is one.
 fn file_store(value: &str) -> Result<UnitTest, String> {
     const SIDES: [&str; 5] = ["request", "to_server", "response", "to_client", "both"];
-    const SCOPES: [&str; 3] = ["file", "tx", "flow"];
+    const SCOPES: [&str; 4] = ["file", "tx", "ssn", "flow"];
     let mut words = value.split(',').map(str::trim);
     let side = words.next().unwrap_or_default();
-    let is_known = side.is_empty() || SIDES.contains(&side);
+    let is_known = side.is_empty() || SIDES.contains(&side) || SCOPES.contains(&side);
     match words.next().is_none_or(|it| SCOPES.contains(&it)) && words.next().is_none() && is_known {
         true => Ok(UnitTest::File),
         false => Err(format!("`{value}` behind filestore")),
     }
 }
 
-/// Numbers or names of what is in a field, one or several, and for responses of LDAP which of them.
+/// A number or a name of what is in a field, several for operations of DCE/RPC, and for responses
+/// of LDAP which of them.
 fn number(field: Field, value: &str) -> Result<UnitTest, String> {
     let is_of_several = matches!(field, Field::LdapResponse | Field::LdapResult);
     let (value, which) = match value.split_once(',') {
@@ -312,6 +320,9 @@ fn number(field: Field, value: &str) -> Result<UnitTest, String> {
         "all" => Which::All,
         other => Which::At(other.parse().map_err(|_| format!("`{other}` behind `{value}`"))?),
     };
+    if value.contains(',') && field != Field::DcerpcOpnum {
+        return Err(format!("`{value}`: one of them"));
+    }
     let numbers: Result<Vec<Numbers>, String> =
         value.split(',').map(|it| one_number(field, it)).collect();
     Ok(UnitTest::Number { field, numbers: numbers?, which })
@@ -327,32 +338,22 @@ fn one_number(field: Field, text: &str) -> Result<Numbers, String> {
         let number = Numbers::one(number);
         return Ok(if is_negated { number.negated() } else { number });
     }
-    let sizes = matches!(field, Field::FileSize).then(|| with_units(word)).flatten();
-    let numbers = Numbers::parse(sizes.as_deref().unwrap_or(word))?;
-    Ok(if is_negated { numbers.negated() } else { numbers })
+    field.form().parse(text)
 }
 
-/// `>1MiB` in bytes, where it has a unit.
-fn with_units(text: &str) -> Option<String> {
-    const UNITS: [(&str, u64); 3] = [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30)];
-    const SHORT: [(&str, u64); 3] = [("kb", 1 << 10), ("mb", 1 << 20), ("gb", 1 << 30)];
-    let lower = text.to_ascii_lowercase();
-    let (rest, factor) = UNITS
-        .iter()
-        .chain(&SHORT)
-        .find_map(|(unit, factor)| Some((lower.strip_suffix(unit)?.trim(), factor)))?;
-    let digits = rest.find(|it: char| it.is_ascii_digit())?;
-    let number: u64 = rest[digits..].parse().ok()?;
-    Some(format!("{}{}", &rest[..digits], number.checked_mul(*factor)?))
-}
-
-/// `dup,!retain`
+/// `dup,!retain`, or what their number must be; where one suffices, a number that has them.
 fn bits(
     field: Field,
     value: &str,
     names: &[(&str, i64)],
     is_any: bool,
 ) -> Result<UnitTest, String> {
+    if is_any && let Some(set) = super::number::number(value).filter(|it| *it <= 0xffff) {
+        return Ok(UnitTest::Bits { field, set: set as i64, clear: 0, is_any });
+    }
+    if !is_any && let Ok(numbers) = Numbers::parse(value, 8) {
+        return Ok(UnitTest::any(field, vec![numbers]));
+    }
     let (mut set, mut clear) = (0, 0);
     for word in value.split(',').map(str::trim) {
         let (into, name) = match word.strip_prefix('!') {
@@ -383,7 +384,7 @@ fn interface(value: &str) -> Result<UnitTest, String> {
     for part in parts {
         match part {
             "any_frag" => is_any_fragment = true,
-            _ => versions = Some(Numbers::parse(part)?),
+            _ => versions = Some(Numbers::parse(part, 16)?),
         }
     }
     Ok(UnitTest::Interface { identifier, versions, is_any_fragment })
@@ -444,7 +445,7 @@ fn ike_attribute(value: &str) -> Result<UnitTest, String> {
         "sa_key_length" => Field::IkeKeyBits,
         other => return Err(format!("`{other}` is no attribute of a security association")),
     };
-    Ok(UnitTest::any(field, vec![Numbers::parse(number)?]))
+    Ok(UnitTest::any(field, vec![Digits(u32::MAX.into()).parse(number)?]))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ alert snmp any any -> any any (snmp.community; content:"a"; snmp.pdu_type:get_re
 alert krb5 any any -> any any (krb5.cname; content:"u"; krb5_msg_type:11; sid:23;)
 alert ldap any any -> any any (ldap.request.dn; content:"x"; ldap.responses.count:>0; sid:24;)
 alert sip any any -> any any (sip.from; content:"a"; sdp.media.media; content:"a"; sid:25;)
-alert mqtt any any -> any any (mqtt.publish.topic; content:"a"; mqtt.qos:>0; sid:26;)
+alert mqtt any any -> any any (mqtt.publish.topic; content:"a"; mqtt.qos:1; sid:26;)
 alert rfb any any -> any any (rfb.name; content:"d"; rfb.secresult:ok; sid:27;)
 alert ike any any -> any any (ike.vendor; content:"4"; ike.exchtype:2; sid:28;)
 alert modbus any any -> any any (modbus: access write holding, value >5; sid:29;)

@@ -71,6 +71,11 @@ fn data_is_there_or_not() {
     expect(r#"dsize:3;"#, &[b"123"], &[b"12", b"1234"]);
     expect(r#"dsize:>3;"#, &[b"1234"], &[b"123"]);
     expect(r#"dsize:2<>5;"#, &[b"123", b"1234"], &[b"12", b"12345"]);
+    expect(r#"dsize:2-5;"#, &[b"123", b"1234"], &[b"12", b"12345"]);
+    expect(r#"dsize:!2-5;"#, &[b"12", b"12345", b""], &[b"123", b"1234"]);
+    expect(r#"dsize:&6=2;"#, &[b"12", b"123"], &[b"1", b"1234"]);
+    expect(r#"dsize:!3;"#, &[b"12"], &[b"123", b""]);
+    expect(r#"dsize:!2<>4;"#, &[b"12", b""], &[b"123"]);
     expect(r#"content:"a"; bsize:2;"#, &[b"ab"], &[b"a", b"abc"]);
 }
 
@@ -97,6 +102,105 @@ fn numbers_in_the_payload_lead_on() {
         &[b"\x02xz"],
     );
     expect(r#"byte_jump:1,0; isdataat:0,relative;"#, &[b"\x01xz"], &[b"\xffxz"]);
+}
+
+/// As Suricata 8.0.7 reads them, with `strtoull`.
+#[test]
+fn digits_say_their_base_and_sign() {
+    expect("byte_test:4,=,31,0,string;", &[b"0x1F", b"0X1f", b"  31"], &[b"001F"]);
+    expect("byte_test:3,=,8,0,string;", &[b"010", b"8  "], &[b"10 "]);
+    expect("byte_test:3,=,10,0,string,dec;", &[b"010", b"+10", b"\x0b10"], &[b"0x1"]);
+    expect("byte_test:2,=,18446744073709551615,0,string;", &[b"-1"], &[b"-2", b"- "]);
+    expect("byte_test:2,<,12,0,string,hex;", &[b"0x1F", b"0xg"], &[b"1F", b"zz"]);
+    expect("byte_test:20,>,0,0,string;", &[b"18446744073709551615"], &[b"18446744073709551616"]);
+}
+
+/// As Suricata 8.0.7 has them.
+#[test]
+fn numbers_of_64_bits_are_whole_but_as_places() {
+    let (top, beyond) = (*b"\xff\xff\xff\xff\xff\xff\xff\xffa", *b"\0\0\0\x01\0\0\0\0a");
+    expect("byte_test:8,=,18446744073709551615,0;", &[&top], &[&beyond]);
+    expect("byte_extract:8,0,v; isdataat:!v;", &[&top, &beyond], &[b"\0\0\0\0\0\0\0\0a"]);
+    expect(r#"byte_extract:8,0,v; content:"a"; offset:v;"#, &[&beyond], &[&top]);
+    expect(r#"byte_extract:8,0,v; content:"a"; depth:v;"#, &[&top], &[&beyond]);
+}
+
+/// As Suricata 8.0.7 reckons.
+#[test]
+fn a_bit_mask_of_byte_math_is_for_the_result() {
+    let math = |what: &str| format!("byte_math:bytes 1, offset 0, {what}, result r; ");
+    let one = |what| math(what) + "byte_test:1,=,r,1;";
+    expect(&one("oper +, rvalue 1, bitmask 0xf0"), &[b"\x0f\x01", b"\x1f\x02"], &[b"\x10\x02"]);
+    expect(&one("oper <<, rvalue 64"), &[b"\x05\0"], &[b"\x05\x05"]);
+    expect(&one("oper >>, rvalue 65"), &[b"\x05\0"], &[b"\x05\x05"]);
+    let below = math("oper -, rvalue 2") + "byte_test:1,<,r,0;";
+    expect(&below, &[b"\x01"], &[b"\x03"]);
+    let by_name = "byte_extract:1,0,n; byte_math:bytes n, offset 1, oper +, rvalue 0, result r; \
+                   byte_test:1,>=,r,1;";
+    expect(by_name, &[b"\x01\x01"], &[b"\0\x01", b"\x05\0\0\0\0\0"]);
+}
+
+/// As in Suricata 8.0.7.
+#[test]
+fn what_base64_decode_makes_is_looked_at_behind_base64_data_alone() {
+    let data = r#"base64_decode; base64_data; content:"abcdef";"#;
+    expect(data, &[b"YWJjZGVm"], &[b"YW\r\n JjZGVm", b"YWJj\0ZGVm", b"YWJjZ"]);
+    expect(r#"base64_decode:bytes 5; content:"Y";"#, &[], &[b"YWJjZGVm"]);
+}
+
+/// As Suricata 8.0.7 has it.
+#[test]
+fn a_dollar_of_pcre_is_a_line_before_the_end_too_unless_it_is_the_end_alone() {
+    expect(r#"pcre:"/a$/";"#, &[b"xa", b"xa\n"], &[b"a\nb"]);
+    expect(r#"pcre:"/a$/E";"#, &[b"xa"], &[b"xa\n", b"a\nb"]);
+    expect(r#"pcre:"/a$/mE";"#, &[b"xa", b"xa\n", b"a\nb"], &[b"ab"]);
+}
+
+/// What Suricata 8.0.7 refuses, and what it takes.
+#[test]
+fn places_and_factors_have_bounds() {
+    let refuses = |options: &str| {
+        let rule = format!("alert udp any any -> any any ({options}; sid:1;)");
+        !crate::bench::load(&rule).1.refused.is_empty()
+    };
+    let content = r#"content:"a"; content:"b"; "#;
+    for (options, most) in [("offset", 65535), ("depth", 65535), ("distance", 1 << 20)] {
+        assert!(!refuses(&format!("{content}{options}:{most}")), "{options}:{most}");
+        assert!(refuses(&format!("{content}{options}:{}", most + 1)), "{options}:{most} + 1");
+    }
+    for wrong in [
+        r#"content:"a"; offset:-1"#,
+        r#"content:"a"; content:"b"; within:1048577"#,
+        "isdataat:-1",
+        "isdataat:65536",
+        "isdataat:0x5",
+        "byte_jump:4,65536",
+        "byte_jump:4,0,multiplier 0",
+        "byte_jump:4,0,post_offset 65536",
+        "byte_extract:4,32768,v",
+        "byte_extract:4,0,v,multiplier 65536",
+        "byte_extract:4,0,v,align",
+        "byte_extract:21,0,v,string",
+        "byte_test:4,=,1,0,hex",
+        "byte_test:4,=,1,0,bitmask 0x1ffffffff",
+        "byte_math:bytes 4, offset 0, oper +, rvalue 1, result r, little",
+        "byte_math:bytes 4, oper +, rvalue 1, result r",
+        "byte_math:bytes 4, offset 0, oper +, rvalue 4294967296, result r",
+    ] {
+        assert!(refuses(wrong), "{wrong}");
+    }
+    for right in [
+        "isdataat:65535",
+        "byte_jump:4,-65535,multiplier 65535",
+        "byte_extract:0,0,v",
+        "byte_math:bytes 4, offset 0, oper +, rvalue 1, result r, endian little",
+        r#"content:"abc"; fast_pattern:3,0"#,
+        r#"pcre:" /a/E""#,
+        r#"pcre:"/a/,flow:x""#,
+        r#"Content:"abc"; NOCASE; Dsize:1kb"#,
+    ] {
+        assert!(!refuses(right), "{right}");
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_piece_of_an_ipv6_datagram_is_ip_and_no_more() {
 fn fields_of_ip_are_compared() {
     let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
                  alert ip any any -> any any (ttl:<64; sid:2;)\n\
-                 alert ip any any -> any any (id:0x1234; sid:3;)\n\
+                 alert ip any any -> any any (id:4660; sid:3;)\n\
                  alert ip any any -> any any (ip_proto:udp; sid:4;)\n\
                  alert ip any any -> any any (ip_proto:!17; sid:5;)\n\
                  alert ip any any -> any any (fragbits:D; sid:6;)\n\
@@ -138,5 +138,49 @@ fn a_rule_may_say_how_far_its_action_goes() {
         let mut bench = Bench::new(&format!("{pass}\n{evil}"));
         assert!(!is_dropped(bench.udp(b"good")));
         assert_eq!(is_dropped(bench.udp(b"evil")), !is_passed, "{scope}");
+    }
+}
+
+/// As Suricata 8.0.7 refuses and takes them.
+#[test]
+fn numbers_fit_into_the_field_that_they_are_compared_with() {
+    let takes = |options: &str| {
+        let rule = format!("alert ip any any -> any any ({options}; sid:1;)");
+        crate::bench::load(&rule).1.refused.is_empty()
+    };
+    for (keyword, most) in [
+        ("dsize", 65_535),
+        ("ttl", 255),
+        ("itype", 255),
+        ("icode", 255),
+        ("id", 65_535),
+        ("icmp_id", 65_535),
+        ("tcp.seq", 4_294_967_295),
+        ("tcp.mss", 65_535),
+        ("tcp.wscale", 255),
+        ("vlan.id", 4095),
+        ("vlan.layers", 3),
+        ("fragoffset", 65_535),
+        ("ip_proto", 255),
+        ("urilen", 65_535),
+        ("dns.opcode", 255),
+        ("dns.rcode", 65_535),
+        ("mqtt.qos", 2),
+        ("mqtt.flags", 255),
+        ("dnp3_ind", 65_535_u64),
+        ("krb5_msg_type", 255),
+        ("snmp.version", 4_294_967_295),
+    ] {
+        assert!(takes(&format!("{keyword}:{most}")), "{keyword}:{most}");
+        assert!(!takes(&format!("{keyword}:{}", most + 1)), "{keyword}:{most} + 1");
+    }
+    for right in ["urilen:5<>6", "dsize:1kb", "dhcp.leasetime:1kb", "tos:X10", "ipopts:RR"] {
+        assert!(takes(right), "{right}");
+    }
+    for right in ["ftp.reply_received:on", "filestore:ssn", "filesize:1kb<>2kb"] {
+        assert!(takes(right), "{right}");
+    }
+    for wrong in ["id:0x5", "icmp_seq:5<>7", "ip_proto:>=5", "mqtt.type:1,2"] {
+        assert!(!takes(wrong), "{wrong}");
     }
 }

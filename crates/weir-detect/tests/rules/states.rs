@@ -237,3 +237,48 @@ fn a_transaction_has_bits_of_its_own_and_they_end_with_it() {
         assert_eq!(crate::bench::refused(&rule), "xbits", "{wrong}");
     }
 }
+
+/// As Suricata 8.0.7 has it.
+#[test]
+fn of_several_bits_any_may_be_unset_and_what_is_set_has_one_name() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"one\"; flowbits:set,a; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"all\"; flowbits:set,b; noalert; sid:2;)\n\
+         alert udp any any -> any any (content:\"pair\"; flowbits:set,c|d; noalert; sid:3;)\n\
+         alert udp any any -> any any (content:\"?\"; flowbits:isnotset,a|b; sid:4;)\n\
+         alert udp any any -> any any (content:\"?\"; flowbits:isset,a|b; sid:5;)\n\
+         alert udp any any -> any any (content:\"?\"; flowbits:isset,c|d; sid:6;)",
+    );
+    for (payload, found) in [("pair?", [4].as_slice()), ("one?", &[4, 5]), ("all?", &[5])] {
+        bench.udp(payload.as_bytes());
+        let mut sids = bench.alerted();
+        sids.sort_unstable();
+        assert_eq!(sids, found, "{payload}");
+    }
+}
+
+/// As Suricata 8.0.7 has it.
+#[test]
+fn nothing_is_taken_from_a_counter_that_is_not_there() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"a\"; flowint:seen,-,1; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"a\"; flowint:seen,isset; sid:2;)\n\
+         alert udp any any -> any any (content:\"a\"; flowint:seen,notset; sid:3;)",
+    );
+    bench.udp(b"a");
+    assert_eq!(bench.alerted(), [3]);
+}
+
+/// As Suricata 8.0.7 orders its rules.
+#[test]
+fn who_asks_for_xbits_comes_before_who_sets_them_in_the_same_packet() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"a\"; xbits:set,x,track ip_src; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"a\"; xbits:isset,x,track ip_src; sid:2;)\n\
+         alert udp any any -> any any (content:\"a\"; xbits:isnotset,x,track ip_src; sid:3;)",
+    );
+    bench.udp(b"a");
+    assert_eq!(bench.alerted(), [3]);
+    bench.udp(b"a");
+    assert_eq!(bench.alerted(), [2]);
+}
