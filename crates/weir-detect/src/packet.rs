@@ -221,7 +221,11 @@ impl<'a> View<'a> {
             _ => None,
         };
         match test {
-            HeaderTest::PayloadLen(numbers) => numbers.contain(self.payload.len() as u64),
+            // To be of another length there must be a payload.
+            HeaderTest::PayloadLen(numbers) => {
+                numbers.contain(self.payload.len() as u64)
+                    && !(self.payload.is_empty() && numbers.is_negated())
+            }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
             HeaderTest::TrafficClass(numbers) => {
                 let is_v6 = self.parsed.network == Network::Ipv6;
@@ -301,7 +305,12 @@ impl<'a> View<'a> {
                 match layer {
                     VlanLayer::Any => (0..ids.len()).any(is_one),
                     VlanLayer::All => !ids.is_empty() && (0..ids.len()).all(is_one),
-                    VlanLayer::At(at) if *at >= 0 => is_one(*at as usize),
+                    // The first layer that a packet has not behind others counts as 0.
+                    VlanLayer::At(at) if *at >= 0 => {
+                        let behind = (!ids.is_empty()).then_some(&0);
+                        let id = ids.iter().chain(behind).nth(*at as usize);
+                        id.is_some_and(|it| numbers.contain((*it).into()))
+                    }
                     VlanLayer::At(at) => {
                         ids.len().checked_sub(at.unsigned_abs().into()).is_some_and(is_one)
                     }

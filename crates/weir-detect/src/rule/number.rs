@@ -30,6 +30,11 @@ impl Numbers {
         (self.first == self.last && !self.is_negated).then_some(self.first)
     }
 
+    /// Whether all but some are meant.
+    pub(crate) fn is_negated(&self) -> bool {
+        self.is_negated
+    }
+
     /// The greatest number that is meant, if there is one.
     pub(crate) fn most(&self) -> Option<u64> {
         (!self.is_negated && self.last != u64::MAX).then_some(self.last)
