@@ -297,7 +297,8 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         return check_transactional(rule);
     }
     check_sides(rule)?;
-    let is_raw_header = |it: &BufferTest| it.key.buffer == Buffer::HttpHeaderRaw;
+    let is_raw_header =
+        |it: &BufferTest| it.key.buffer == Buffer::HttpHeaderRaw && it.key.transforms.is_empty();
     if rule.flow.to_server.is_none() && rule.buffers.iter().any(is_raw_header) {
         let why = "say whose in `flow`: to_server or to_client";
         return Err(Refused::new("http.header.raw", why));

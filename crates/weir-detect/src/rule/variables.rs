@@ -148,10 +148,6 @@ impl Named {
         Self { inside: Ranges::all(), outside: Ranges::default() }
     }
 
-    fn negated(self) -> Self {
-        Self { inside: self.outside, outside: self.inside }
-    }
-
     /// Of each version of IP by itself: where nothing is named and something is excepted, all but
     /// that is meant.
     fn addresses(self) -> Ranges {
@@ -230,8 +226,11 @@ impl<'a> Known<'a> {
         if depth > DEPTH_MAX {
             return Err(format!("`{text}`: groups deeper than {DEPTH_MAX}"));
         }
+        if members(text).nth(1).is_some() {
+            return self.list(text, depth);
+        }
         if let Some(negated) = text.strip_prefix('!') {
-            return Ok(self.read(negated, depth + 1)?.negated());
+            return self.negated(negated, depth);
         }
         if let Some(name) = text.strip_prefix('$') {
             let unknown = || Err(format!("no variable `${name}`"));
@@ -242,9 +241,6 @@ impl<'a> Known<'a> {
             let list = list.strip_suffix(']').ok_or_else(|| format!("`{text}` has no end"))?;
             return self.list(list, depth);
         }
-        if text.contains(',') {
-            return self.list(text, depth);
-        }
         if text.eq_ignore_ascii_case("any") {
             return Ok(Named::all());
         }
@@ -254,6 +250,20 @@ impl<'a> Known<'a> {
             format!("`{text}` is not {what}")
         })?;
         Ok(Named { inside, ..Named::default() })
+    }
+
+    /// All but what `text` names. As in Suricata, addresses of an inner list are settled before they
+    /// are excepted; with ports, what the list excepts is named.
+    fn negated(&self, text: &str, depth: usize) -> Result<Named, String> {
+        let named = self.read(text, depth + 1)?;
+        if !self.is_address {
+            return Ok(Named { inside: named.outside, outside: named.inside });
+        }
+        let outside = named.addresses();
+        match outside.is_empty() {
+            true => Err(format!("`{text}` names nothing")),
+            false => Ok(Named { inside: Ranges::default(), outside }),
+        }
     }
 
     /// What the members name and except. A comma may stand behind the last.
@@ -336,6 +346,9 @@ mod tests {
             ("![10.0.0.9,2001:db8::9]", [0, 1, 0, 1]),
             ("![!10.0.0.9]", [1, 0, 0, 0]),
             ("!10.0.0.0-10.255.255.255", [0, 1, 0, 0]),
+            ("![10.0.0.0/8,!10.0.0.9]", [1, 1, 0, 0]),
+            ("[any,![10.0.0.0/8,!10.0.0.9]]", [1, 1, 1, 1]),
+            ("![2001:db8::/32,!2001:db8::9]", [0, 0, 1, 0]),
         ] {
             let holds = ADDRESSES.map(|it| u8::from(contains(text, it)));
             assert_eq!(holds, found, "{text}");
@@ -347,8 +360,14 @@ mod tests {
     fn what_leaves_nothing_is_refused() {
         let variables = Variables::default();
         let mut groups = Groups::new(&variables);
-        for wrong in ["[$HOME_NET,$EXTERNAL_NET]", "!0.0.0.0/0", "!::/0", "[10.0.0.1,!10.0.0.0/8]"]
-        {
+        for wrong in [
+            "[$HOME_NET,$EXTERNAL_NET]",
+            "!0.0.0.0/0",
+            "!::/0",
+            "[10.0.0.1,!10.0.0.0/8]",
+            "![10.0.0.1,!10.0.0.0/8]",
+            "!10.0.0.0/8,10.0.0.9",
+        ] {
             assert!(groups.addresses(wrong).is_err(), "{wrong}");
         }
         for wrong in ["![80:90,!85]", "!0:65535", "!:", "[!0:65535]", "-1", "[80:90,!80:90]"] {
