@@ -252,8 +252,8 @@ impl<'a> Known<'a> {
         Ok(Named { inside, ..Named::default() })
     }
 
-    /// All but what `text` names. As in Suricata, addresses of an inner list are settled before they
-    /// are excepted; with ports, what the list excepts is named.
+    /// All but what `text` names. As in Suricata, the addresses of an inner list are settled before
+    /// they are excepted; of ports, what the list excepts is named.
     fn negated(&self, text: &str, depth: usize) -> Result<Named, String> {
         let named = self.read(text, depth + 1)?;
         if !self.is_address {

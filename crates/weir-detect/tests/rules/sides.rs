@@ -12,7 +12,9 @@ fn a_command_is_matched_once_and_its_reply_once() {
          alert ftp any any -> any any (ftp.completion_code; content:\"331\"; sid:2;)\n\
          alert ftp any any -> any any (ftp.reply_received:no; sid:3;)\n\
          alert ftp any any -> any any (ftp.reply_received:yes; sid:4;)\n\
-         alert ftp any any -> any any (ftp.completion_code; content:\"220\"; sid:5;)",
+         alert ftp any any -> any any (ftp.completion_code; content:\"220\"; sid:5;)\n\
+         alert ftp any any -> any any (flow:to_server; ftp.mode:active; sid:6;)\n\
+         alert ftp any any -> any any (ftp.mode:active; sid:7;)",
     );
     bench.server_port = 21;
     bench.connect();
@@ -21,6 +23,10 @@ fn a_command_is_matched_once_and_its_reply_once() {
     assert_eq!(bench.alerted(), [1], "the greeting answers nobody");
     bench.server(b"331 password\r\n");
     assert_eq!(bench.alerted(), [2, 4]);
+    bench.client(b"PORT 192,0,2,1,4,1\r\n");
+    assert_eq!(bench.alerted(), []);
+    bench.server(b"200 ok\r\n");
+    assert_eq!(bench.alerted(), [4, 7]);
     bench.client(b"RETR a\r\n");
     assert_eq!(bench.alerted(), []);
     bench.server(b"150 opening\r\n");
