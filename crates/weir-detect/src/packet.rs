@@ -304,7 +304,12 @@ impl<'a> View<'a> {
                 match layer {
                     VlanLayer::Any => (0..ids.len()).any(is_one),
                     VlanLayer::All => !ids.is_empty() && (0..ids.len()).all(is_one),
-                    VlanLayer::At(at) if *at >= 0 => is_one(*at as usize),
+                    // The first layer that a packet has not behind others counts as 0.
+                    VlanLayer::At(at) if *at >= 0 => {
+                        let behind = (!ids.is_empty()).then_some(&0);
+                        let id = ids.iter().chain(behind).nth(*at as usize);
+                        id.is_some_and(|it| numbers.contain((*it).into()))
+                    }
                     VlanLayer::At(at) => {
                         ids.len().checked_sub(at.unsigned_abs().into()).is_some_and(is_one)
                     }

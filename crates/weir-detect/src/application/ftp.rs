@@ -194,12 +194,17 @@ impl Exchange {
                 Some(&self.data).filter(|it| !it.is_empty()).map(|it| it.as_slice()),
             );
         }
-        self.replies.iter().for_each(|it| unit.text(Buffer::FtpReply, it));
-        self.codes.iter().for_each(|it| unit.text(Buffer::FtpCode, it));
-        unit.number(Field::FtpReplied, i64::from(!self.replies.is_empty()));
-        if let Some((port, is_active)) = self.port {
-            unit.number(Field::FtpPort, port);
-            unit.number(Field::FtpMode, if is_active { 1 } else { 2 });
+        // What the server says unasked is no reply; and numbers are told with replies.
+        if !self.command.is_empty() && !self.replies.is_empty() {
+            self.replies.iter().for_each(|it| unit.text(Buffer::FtpReply, it));
+            self.codes.iter().for_each(|it| unit.text(Buffer::FtpCode, it));
+            // One that others follow (`150`) does not count as received.
+            let is_replied = self.codes.last().is_some_and(|it| !it.starts_with(b"1"));
+            unit.number(Field::FtpReplied, i64::from(is_replied));
+            if let Some((port, is_active)) = self.port {
+                unit.number(Field::FtpPort, port);
+                unit.number(Field::FtpMode, if is_active { 1 } else { 2 });
+            }
         }
         self.events.iter().for_each(|it| unit.odd(*it));
         unit.tells("ftp", self.object());

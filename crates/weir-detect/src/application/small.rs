@@ -78,19 +78,18 @@ impl Parser for Mdns {
         self.count += 1;
         let events = message.events.as_slice().iter();
         events.filter_map(|it| of_mdns(*it)).for_each(|it| unit.odd(it));
+        let mut keep = |buffer, name: &[u8]| {
+            unit.text(buffer, name);
+            false
+        };
         let buffers = [Buffer::MdnsAnswer, Buffer::MdnsAuthority, Buffer::MdnsAdditional];
-        for (buffer, names) in buffers.into_iter().zip(&message.records) {
-            for record in names {
-                unit.text(buffer, &record.name);
-                unit.text(Buffer::MdnsResponse, &record.name);
-            }
+        for (section, buffer) in buffers.into_iter().enumerate() {
+            message.each_owner(section, &mut |it| keep(buffer, it));
         }
-        message.questions.iter().for_each(|it| {
-            unit.text(Buffer::MdnsQuery, it);
-            if message.is_response {
-                unit.text(Buffer::MdnsResponse, it);
-            }
-        });
+        message.each_question(&mut |it| keep(Buffer::MdnsQuery, it));
+        if message.is_response {
+            message.each_name(&mut |it| keep(Buffer::MdnsResponse, it));
+        }
         let identifier = u16::from_be_bytes([bytes[0], bytes[1]]);
         unit.tells("mdns", described(&message, identifier));
         let objects = unit.objects.as_ref().clone();

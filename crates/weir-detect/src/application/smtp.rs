@@ -191,9 +191,10 @@ impl Smtp {
                 }
             }
             b"rset" => {
-                self.tell(None, said);
+                self.tell_last(said);
                 self.done(said);
             }
+            b"quit" => self.tell_last(said),
             _ => {}
         }
         self.wait(command);
@@ -262,7 +263,7 @@ impl Smtp {
             mail.end();
         }
         self.files(said);
-        self.tell(None, said);
+        self.tell_last(said);
         self.done(said);
     }
 
@@ -308,6 +309,16 @@ impl Smtp {
         let mut objects = vec![("smtp", smtp)];
         objects.extend(transaction.mail.as_ref().map(|it| ("email", it.object())));
         objects
+    }
+
+    /// Has rules look at a transaction of which no more comes.
+    fn tell_last(&mut self, said: &mut Said) {
+        let Some(transaction) = &self.transaction else { return };
+        let had_files = !transaction.files.is_empty();
+        self.tell(None, said);
+        if let Some(unit) = said.units.last_mut() {
+            (unit.is_last, unit.had_files) = (true, had_files);
+        }
     }
 
     /// Has rules look at the transaction, and at a file that ended.

@@ -22,6 +22,10 @@ pub(crate) struct Unit {
     numbers: Vec<(Field, i64)>,
     /// Of files that are whole.
     digests: Vec<Digests>,
+    /// No more of its transaction comes.
+    pub(crate) is_last: bool,
+    /// Files were told of with units before it.
+    pub(crate) had_files: bool,
     pub(crate) events: AppEvents,
     /// What alerts tell of it, by the names of EVE's objects.
     pub(crate) objects: Arc<Objects>,
@@ -38,6 +42,8 @@ impl Unit {
             texts: Vec::new(),
             numbers: Vec::new(),
             digests: Vec::new(),
+            is_last: false,
+            had_files: false,
             events: AppEvents::default(),
             objects: Arc::default(),
         }
@@ -88,6 +94,26 @@ impl Unit {
     /// Calls `look` with each text of the buffer until it says yes; whether it did.
     pub(crate) fn each(&self, buffer: Buffer, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         self.texts.iter().filter(|it| it.0 == buffer).any(|it| look(&it.1))
+    }
+
+    /// Whether a buffer that it does not have is one that its transaction lacks.
+    pub(crate) fn is_behind(&self, buffer: Buffer) -> bool {
+        match self.protocol {
+            Protocol::Ftp
+            | Protocol::Ike
+            | Protocol::Krb5
+            | Protocol::Mdns
+            | Protocol::Quic
+            | Protocol::Rfb
+            | Protocol::Snmp
+            | Protocol::Websocket => false,
+            Protocol::Smb => buffer != Buffer::FileData,
+            Protocol::Smtp => {
+                let is_of_file = matches!(buffer, Buffer::FileData | Buffer::FileName);
+                self.is_last && !(is_of_file && self.had_files)
+            }
+            _ => true,
+        }
     }
 
     /// The digests of files that are whole.

@@ -133,6 +133,44 @@ pub(crate) fn said_by(buffer: Buffer) -> Option<bool> {
     }
 }
 
+/// Whether a message may have several of it, each of which may be another that a rule asks for.
+pub(crate) fn may_be_many(buffer: Buffer) -> bool {
+    matches!(
+        buffer,
+        Buffer::DnsQuery
+            | Buffer::DnsQuestion
+            | Buffer::DnsAnswer
+            | Buffer::DnsResponse
+            | Buffer::DnsAuthority
+            | Buffer::DnsAdditional
+            | Buffer::MdnsQuery
+            | Buffer::MdnsAnswer
+            | Buffer::MdnsAuthority
+            | Buffer::MdnsAdditional
+            | Buffer::MdnsResponse
+            | Buffer::HttpRequestHeaderLine
+            | Buffer::HttpResponseHeaderLine
+            | Buffer::Http2HeaderName
+            | Buffer::TlsCertificates
+            | Buffer::TlsAlternativeName
+            | Buffer::TlsAlpn
+            | Buffer::SmtpReceiver
+            | Buffer::EmailUrl
+            | Buffer::EmailReceived
+            | Buffer::KrbClient
+            | Buffer::KrbServer
+            | Buffer::MqttSubscribed
+            | Buffer::MqttUnsubscribed
+            | Buffer::IkeVendor
+            | Buffer::QuicFingerprintHash
+            | Buffer::QuicFingerprint
+            | Buffer::LdapResponseName
+            | Buffer::LdapMessage
+            | Buffer::LdapRequestAttribute
+            | Buffer::LdapResponseAttribute
+    )
+}
+
 /// The application that a buffer belongs to, or the first of several; `None`: it is any packet's.
 pub(crate) fn protocol(buffer: Buffer) -> Option<Protocol> {
     match buffer {

@@ -43,25 +43,29 @@ impl Message<'_> {
             Self::Ssh(session, side) => session.each(*side, buffer, look),
             Self::Frame(frame) => buffer == Buffer::Frame(frame.kind) && look(&frame.bytes),
             Self::Dns(message) => match buffer {
-                Buffer::DnsQuery if !message.is_response => {
-                    message.questions.iter().any(|it| look(it))
-                }
+                Buffer::DnsQuery if message.is_response => false,
                 // Of requests and of responses.
-                Buffer::DnsQuestion => message.questions.iter().any(|it| look(it)),
-                Buffer::DnsResponse if message.is_response => {
-                    let records = message.records.iter().flatten().map(|it| &it.name);
-                    message.questions.iter().chain(records).any(|it| look(it))
-                }
-                Buffer::DnsAnswer => message.records[0].iter().any(|it| look(&it.name)),
-                Buffer::DnsAuthority if message.is_response => {
-                    message.records[1].iter().any(|it| look(&it.name))
-                }
-                Buffer::DnsAdditional if message.is_response => {
-                    message.records[2].iter().any(|it| look(&it.name))
-                }
+                Buffer::DnsQuery | Buffer::DnsQuestion => message.each_question(look),
+                Buffer::DnsAnswer => message.each_owner(0, look),
+                _ if !message.is_response => false,
+                Buffer::DnsResponse => message.each_name(look),
+                Buffer::DnsAuthority => message.each_owner(1, look),
+                Buffer::DnsAdditional => message.each_owner(2, look),
                 _ => false,
             },
         }
+    }
+
+    /// Whether it is known to have no such buffer: it has come behind where that would stand. As in
+    /// Suricata, that is said of some applications alone.
+    pub(crate) fn lacks(&self, buffer: Buffer) -> bool {
+        let is_behind = match self {
+            Self::Http(transaction, side) => transaction.is_behind(*side, buffer),
+            Self::Tls(..) => true,
+            Self::Unit(unit) => unit.is_behind(buffer),
+            Self::Dns(_) | Self::Ssh(..) | Self::Frame(_) => false,
+        };
+        is_behind && !self.each(buffer, &mut |_| true)
     }
 
     /// Whether what a buffer of it holds is the beginning of a body of which more comes.

@@ -101,6 +101,7 @@ impl Evaluator {
             && rule.tests.iter().all(|test| view.holds(test))
             && (rule.flow_counts.is_empty() || !view.is_piece())
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
+            && (rule.stream_sizes.is_empty() || view.is_tcp())
             && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
             && rule
                 .bits
@@ -127,9 +128,9 @@ impl Evaluator {
             return self.look(test, Bytes::whole(&bytes));
         }
         if test.absence != Absence::Fails {
-            let is_there = sight.message.is_some_and(|it| it.each(buffer, &mut |_| true));
-            if !is_there || test.absence == Absence::Wanted {
-                return !is_there && sight.message.is_some();
+            let lacks = sight.message.is_some_and(|it| it.lacks(buffer));
+            if lacks || test.absence == Absence::Wanted {
+                return lacks;
             }
         }
         sight.message.is_some_and(|message| {

@@ -9,8 +9,8 @@ use super::step::{Fast, Step};
 use super::syntax::{Setting, Statement};
 use super::variables::Groups;
 use super::{
-    Absence, Action, Answered, Buffer, BufferTest, FastPattern, Header, Protocol, Rule, Scope,
-    UnitTest,
+    Absence, Action, Answered, Buffer, BufferKey, BufferTest, FastPattern, Header, Protocol, Rule,
+    Scope, Transform, UnitTest,
 };
 
 /// What is alike for all rules of a set.
@@ -220,6 +220,9 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     if own == P::TcpStream && (asks_packets || rule.flow.only_stream == Some(false)) {
         return Err(Refused::new("tcp-stream", "it asks for what packets have: write `tcp`"));
     }
+    if rule.flow.only_stream == Some(true) && asks_packets {
+        return Err(Refused::new("flow", "of the stream alone, and it asks for what packets have"));
+    }
     if own == P::TcpPacket && rule.flow.only_stream == Some(true) {
         return Err(Refused::new("flow", "of packets, not the stream: write `tcp`"));
     }
@@ -236,7 +239,38 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     }
 }
 
+/// Whether contents can stand in what is made of their buffer, which for some has no capitals, or
+/// no blanks. Not to be there is no contradiction but of a host, which is always small.
+fn check_made(test: &BufferTest) -> Result<(), Refused> {
+    let BufferKey { buffer, transforms } = &test.key;
+    let is_host = *buffer == Buffer::HttpHost && transforms.is_empty();
+    let is_lost = |it: &Step| {
+        let Step::Content(content) = it else { return false };
+        let has_capitals = content.bytes.iter().any(u8::is_ascii_uppercase);
+        let never = |it: &Transform| match it {
+            Transform::ToLowercase => has_capitals,
+            Transform::ToUppercase => content.bytes.iter().any(u8::is_ascii_lowercase),
+            Transform::StripWhitespace => content.bytes.iter().any(is_blank),
+            Transform::CompressWhitespace => {
+                content.bytes.windows(2).any(|it| it.iter().all(is_blank))
+            }
+            _ => false,
+        };
+        (is_host && (has_capitals || content.is_nocase))
+            || (!content.is_negated && transforms.iter().any(never))
+    };
+    match test.steps.iter().any(is_lost) {
+        true => Err(Refused::new("content", "what is looked at is never written so")),
+        false => Ok(()),
+    }
+}
+
+fn is_blank(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || *byte == 0x0b
+}
+
 fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
+    rule.buffers.iter().try_for_each(check_made)?;
     let own = rule.header.protocol;
     let mut asked = rule.messages.iter().map(|it| it.protocol());
     let mut odd = rule.app_events.iter().map(|it| it.protocol());
@@ -269,6 +303,12 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
         return check_transactional(rule);
     }
     check_sides(rule)?;
+    let is_raw_header =
+        |it: &BufferTest| it.key.buffer == Buffer::HttpHeaderRaw && it.key.transforms.is_empty();
+    if rule.flow.to_server.is_none() && rule.buffers.iter().any(is_raw_header) {
+        let why = "say whose in `flow`: to_server or to_client";
+        return Err(Refused::new("http.header.raw", why));
+    }
     // Of DNS over HTTP/2 the message and the transaction are looked at one after the other.
     let mut wanted = rule.buffers.iter().filter_map(|it| crate::buffers::protocol(it.key.buffer));
     if own == Protocol::Doh2 && wanted.clone().any(|it| it == Protocol::Dns) {
@@ -277,7 +317,7 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
             return Err(Refused::new("protocol", "DNS, or the HTTP/2 that carries it"));
         }
     }
-    rule.flow.to_server = rule.flow.to_server.or_else(|| side_of_buffers(rule));
+    rule.flow.to_server = rule.flow.to_server.or_else(|| side_asked(rule));
     check_frame(rule)
 }
 
@@ -295,12 +335,11 @@ fn check_frame(rule: &Rule) -> Result<(), Refused> {
     }
 }
 
-/// The side whose messages alone a rule can match, by its buffers.
-fn side_of_buffers(rule: &Rule) -> Option<bool> {
-    let of = |it: &BufferTest| {
-        crate::buffers::to_server(it.key.buffer).or(it.side.map(|side| side == 0))
-    };
-    rule.buffers.iter().find_map(of)
+/// The side whose messages alone a rule is looked at with, by what it asks of them.
+fn side_asked(rule: &Rule) -> Option<bool> {
+    let of =
+        |it: &BufferTest| crate::buffers::said_by(it.key.buffer).or(it.side.map(|side| side == 0));
+    rule.buffers.iter().find_map(of).or_else(|| rule.units.iter().find_map(UnitTest::said_by))
 }
 
 /// A rule about both sides of a transaction asks something of either, and of nothing else.
@@ -371,11 +410,11 @@ fn check_sides(rule: &Rule) -> Result<(), Refused> {
 }
 
 /// Chooses the content that all buffers are searched for at once: the one that the rule names, else
-/// the longest.
+/// the longest; none that need not be there because its buffer need not (`absent:or_else`).
 fn fast_pattern(rule: &mut Rule) -> Option<FastPattern> {
     let mut best: Option<((u8, usize), usize, usize)> = None;
     for (test_index, test) in rule.buffers.iter().enumerate() {
-        if test.side == Some(1) {
+        if test.side == Some(1) || test.absence != Absence::Fails {
             continue;
         }
         for (step_index, step) in test.steps.iter().enumerate() {

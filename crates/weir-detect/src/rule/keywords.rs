@@ -80,6 +80,8 @@ pub(super) struct Collected {
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     sticky: Option<Buffer>,
+    /// Nothing was asked of `sticky` so far.
+    is_idle: bool,
     /// Whose `sticky` is, where the rule says so.
     side: Option<usize>,
     transforms: Vec<Transform>,
@@ -174,11 +176,13 @@ impl Collected {
             }
             "app-layer-state" => self.hook = Some(hook::compared(self.protocol, value)?),
             "absent" => {
-                let place = self.sticky.map(|buffer| {
-                    let transforms = self.transforms.clone();
-                    self.place(BufferKey { buffer, transforms })
-                });
-                let place = place.ok_or("it needs a buffer before it")?;
+                let sticky = self.sticky.filter(|it| *it != Buffer::Payload);
+                let buffer = sticky.ok_or("it needs a buffer before it")?;
+                if !self.is_idle {
+                    return Err("it stands first behind its buffer".to_owned());
+                }
+                let transforms = self.transforms.clone();
+                let place = self.place(BufferKey { buffer, transforms });
                 self.buffers[place].absence = match value {
                     "" => Absence::Wanted,
                     "or_else" => Absence::OrElse,
@@ -321,7 +325,8 @@ impl Collected {
             _ => Buffer::from_name(name),
         };
         if let Some(buffer) = buffer {
-            self.sticky = Some(buffer);
+            self.leave_sticky()?;
+            (self.sticky, self.is_idle) = (Some(buffer), true);
             self.side = match (value, buffer) {
                 ("", _) | (_, Buffer::Frame(_)) => None,
                 ("to_server", Buffer::FileData | Buffer::FileName) => Some(0),
@@ -467,12 +472,23 @@ impl Collected {
 
     fn place(&mut self, key: BufferKey) -> usize {
         let side = self.side.filter(|_| self.sticky == Some(key.buffer));
-        let known = self.buffers.iter().position(|it| it.key == key && it.side == side);
-        known.unwrap_or_else(|| {
+        let is_first = self.sticky == Some(key.buffer) && std::mem::take(&mut self.is_idle);
+        let known = self.buffers.iter().rposition(|it| it.key == key && it.side == side);
+        // Named again, it is another of several.
+        let is_other = is_first && crate::buffers::may_be_many(key.buffer);
+        known.filter(|_| !is_other).unwrap_or_else(|| {
             let (steps, absence) = (Vec::new(), Absence::Fails);
             self.buffers.push(BufferTest { key, steps, absence, side });
             self.buffers.len() - 1
         })
+    }
+
+    /// A buffer that is named must be asked something.
+    fn leave_sticky(&self) -> Result<(), String> {
+        match self.sticky.filter(|it| self.is_idle && *it != Buffer::Payload) {
+            Some(idle) => Err(format!("nothing is asked of {}", idle.name())),
+            None => Ok(()),
+        }
     }
 
     fn push(&mut self, step: Step) {
@@ -513,11 +529,9 @@ impl Collected {
 
     /// What contradicts itself, and what only the whole rule tells: which steps lead others.
     pub(super) fn finish(&mut self) -> Result<(), Refused> {
+        self.leave_sticky().map_err(|why| Refused::new("sticky buffer", why))?;
         self.buffers.retain(|it| !it.steps.is_empty() || it.absence != Absence::Fails);
-        let contradicts = |it: &BufferTest| it.absence == Absence::Wanted && !it.steps.is_empty();
-        if self.buffers.iter().any(contradicts) {
-            return Err(Refused::new("absent", "contents of what must not be there"));
-        }
+        self.buffers.iter().try_for_each(check_absence)?;
         let payload = self.tests.iter().find_map(|it| match it {
             HeaderTest::PayloadLen { numbers, .. } => numbers.most(),
             _ => None,
@@ -541,6 +555,21 @@ impl Collected {
 
 /// How far a content is from the one before, at most.
 const DISTANCE_MAX: i64 = 1 << 20;
+
+/// What contradicts itself in what is said of a buffer that may be absent.
+fn check_absence(test: &BufferTest) -> Result<(), Refused> {
+    let refused = |why: &str| Err(Refused::new("absent", why));
+    let is_chosen = |it: &Step| matches!(it, Step::Content(it) if it.fast != Fast::Free);
+    match test.absence {
+        Absence::Wanted if !test.steps.is_empty() => refused("contents of what must not be there"),
+        Absence::OrElse if test.steps.is_empty() => refused("or else what? it asks nothing else"),
+        Absence::OrElse if test.steps.iter().any(is_chosen) => {
+            refused("what need not be there is no fast pattern")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Why a content's place is refused.
 const TWICE: &str = "said before of the same content";
 

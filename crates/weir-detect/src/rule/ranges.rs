@@ -37,6 +37,11 @@ impl Ranges {
         self.0 == [(0, u128::MAX)]
     }
 
+    /// Every IPv4 address, as they are mapped into IPv6.
+    pub fn of_ipv4() -> Self {
+        Self::of(0xffff << 32, 0xffff_ffff_ffff)
+    }
+
     /// Whether no number is in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -81,6 +86,12 @@ impl Ranges {
         Self(rest)
     }
 
+    /// What is in both.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        self.without(&other.complement())
+    }
+
     /// What is in it and not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
@@ -120,7 +131,16 @@ pub fn address_range(text: &str) -> Option<Ranges> {
     let free = bits - Some(length).filter(|it| *it <= bits)?;
     let free_mask = if free == 128 { u128::MAX } else { (1 << free) - 1 };
     let first = number(base) & !free_mask;
-    Some(Ranges::of(first, first | free_mask))
+    let range = Ranges::of(first, first | free_mask);
+    // Those of IPv4 are not meant, although they stand among those of IPv6.
+    let own = if base.is_ipv4() { range } else { without_ipv4(range, free) };
+    Some(own)
+}
+
+/// A prefix of IPv6 of which so many bits are free.
+fn without_ipv4(prefix: Ranges, free: u32) -> Ranges {
+    const FREE_OF_IPV4: u32 = 32;
+    if free <= FREE_OF_IPV4 { prefix } else { prefix.without(&Ranges::of_ipv4()) }
 }
 
 fn address(text: &str) -> Option<IpAddr> {
@@ -134,7 +154,8 @@ fn address(text: &str) -> Option<IpAddr> {
 /// A port or a range of ports (`80`, `1024:`, `:80`, `1:10`, also with a dash).
 pub fn port_range(text: &str) -> Option<Ranges> {
     let number = |text: &str| text.trim().parse::<u16>().ok().map(u128::from);
-    let Some((first, last)) = text.split_once(':').or_else(|| text.split_once('-')) else {
+    let dashed = || text.split_once('-').filter(|it| !it.0.trim().is_empty());
+    let Some((first, last)) = text.split_once(':').or_else(dashed) else {
         let only = number(text)?;
         return Some(Ranges::of(only, only));
     };
@@ -167,6 +188,7 @@ mod tests {
         assert!(has("10.0.0.0/255.0.0.0", "10.1.2.3"));
         assert!(has("10.1.2.3", "10.1.2.3") && has("0.0.0.0/0", "255.255.255.255"));
         assert!(!has("0.0.0.0/0", "2001:db8::1") && has("::/0", "2001:db8::1"));
+        assert!(!has("::/0", "10.0.0.1") && has("::ffff:10.0.0.0/104", "10.0.0.1"));
         assert!(has("2001:db8::/32", "2001:db8::1"));
         assert!(has("10.0.0.1-10.0.0.9", "10.0.0.9") && !has("10.0.0.1-10.0.0.9", "10.0.0.10"));
         for wrong in ["10.0.0", "10.0.0.0/33", "10.0.0.9-10.0.0.1", "", "x"] {
@@ -181,7 +203,7 @@ mod tests {
         assert_eq!(list("1024:"), (1024, 65535));
         assert_eq!(list(":80"), (0, 80));
         assert_eq!(list("1:10"), (1, 10));
-        for wrong in ["65536", "10:1", "", "http"] {
+        for wrong in ["65536", "10:1", "", "http", "-1"] {
             assert_eq!(port_range(wrong), None, "{wrong}");
         }
     }

@@ -217,6 +217,17 @@ impl UnitTest {
         }
     }
 
+    /// Who alone says what it asks for: clients (true) or servers.
+    pub(crate) fn said_by(&self) -> Option<bool> {
+        match self {
+            Self::Number { field: Field::FtpReplied | Field::FtpMode | Field::FtpPort, .. } => {
+                Some(false)
+            }
+            Self::Bounce => Some(true),
+            _ => None,
+        }
+    }
+
     /// Whether it asks for digests of files.
     pub(crate) fn is_of_digests(&self) -> bool {
         matches!(self, Self::Digest { .. })

@@ -69,20 +69,28 @@ impl Default for Variables {
 /// Reads groups and variables, each once: rules share what they name alike.
 #[derive(Debug)]
 pub(crate) struct Groups<'a> {
-    known: HashMap<(bool, String), Read>,
+    known: HashMap<(bool, String), Read<Ranges>>,
     addresses: Known<'a>,
     ports: Known<'a>,
 }
 
 /// What a text names, or what is wrong with it.
-type Read = Result<Arc<Ranges>, String>;
+type Read<T> = Result<Arc<T>, String>;
+
+/// What a text names, and what it excepts. As in Suricata, members of inner lists and of variables
+/// count as members of the list itself: of `[$A,10.0.0.1]`, what `$A` excepts is excepted from all.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    inside: Ranges,
+    outside: Ranges,
+}
 
 /// Variables of one kind, and what those that were asked for name.
 #[derive(Debug)]
 struct Known<'a> {
     is_address: bool,
     texts: &'a BTreeMap<String, String>,
-    read: HashMap<&'a str, Read>,
+    read: HashMap<&'a str, Read<Named>>,
 }
 
 impl<'a> Groups<'a> {
@@ -119,17 +127,55 @@ impl<'a> Groups<'a> {
         false
     }
 
-    fn group(&mut self, text: &str, is_address: bool) -> Read {
+    fn group(&mut self, text: &str, is_address: bool) -> Read<Ranges> {
         let variables = if is_address { &mut self.addresses } else { &mut self.ports };
         let key = (is_address, text.to_owned());
         let read = self.known.entry(key).or_insert_with(|| {
             variables.read_named_in(text);
-            match variables.read(text, 0)? {
-                nothing if nothing.is_empty() => Err(format!("`{text}` names nothing")),
-                ranges => Ok(Arc::new(ranges)),
+            let named = variables.read(text, 0)?;
+            let ranges = if is_address { named.addresses() } else { named.ports() };
+            match ranges.is_empty() {
+                true => Err(format!("`{text}` names nothing")),
+                false => Ok(Arc::new(ranges)),
             }
         });
         read.clone()
+    }
+}
+
+impl Named {
+    fn all() -> Self {
+        Self { inside: Ranges::all(), outside: Ranges::default() }
+    }
+
+    /// Of each version of IP by itself: where nothing is named and something is excepted, all but
+    /// that is meant.
+    fn addresses(self) -> Ranges {
+        let ipv4 = Ranges::of_ipv4();
+        let ipv6 = ipv4.complement();
+        if self.inside.is_all() && self.outside.is_empty() {
+            return self.inside;
+        }
+        let of = |family: &Ranges| {
+            let outside = self.outside.common(family);
+            let inside = self.inside.common(family);
+            match inside.is_empty() && !outside.is_empty() {
+                true => family.without(&outside),
+                false => inside.without(&outside),
+            }
+        };
+        of(&ipv4).union(&of(&ipv6))
+    }
+
+    fn ports(self) -> Ranges {
+        let Self { inside, outside } = self;
+        if outside.is_empty() {
+            return inside;
+        }
+        let inside = if inside.is_empty() { Ranges::all() } else { inside };
+        let left = inside.without(&outside);
+        let is_port = |it: (u128, u128)| it.0 <= u16::MAX.into();
+        if left.iter().any(is_port) { left } else { Ranges::default() }
     }
 }
 
@@ -175,59 +221,65 @@ impl<'a> Known<'a> {
     }
 
     /// What `text` names, of which the variables were read.
-    fn read(&self, text: &str, depth: usize) -> Result<Ranges, String> {
+    fn read(&self, text: &str, depth: usize) -> Result<Named, String> {
         let text = text.trim();
         if depth > DEPTH_MAX {
             return Err(format!("`{text}`: groups deeper than {DEPTH_MAX}"));
         }
+        if members(text).nth(1).is_some() {
+            return self.list(text, depth);
+        }
         if let Some(negated) = text.strip_prefix('!') {
-            return Ok(self.read(negated, depth + 1)?.complement());
+            return self.negated(negated, depth);
         }
         if let Some(name) = text.strip_prefix('$') {
             let unknown = || Err(format!("no variable `${name}`"));
             let read = self.read.get(name).cloned().unwrap_or_else(unknown);
-            return read.map(|it| Ranges::clone(&it));
+            return read.map(|it| Named::clone(&it));
         }
         if let Some(list) = text.strip_prefix('[') {
             let list = list.strip_suffix(']').ok_or_else(|| format!("`{text}` has no end"))?;
             return self.list(list, depth);
         }
-        if text.contains(',') {
-            return self.list(text, depth);
-        }
         if text.eq_ignore_ascii_case("any") {
-            return Ok(Ranges::all());
+            return Ok(Named::all());
         }
         let range = if self.is_address { address_range(text) } else { port_range(text) };
-        range.ok_or_else(|| {
+        let inside = range.ok_or_else(|| {
             let what = if self.is_address { "an address" } else { "a port" };
             format!("`{text}` is not {what}")
-        })
+        })?;
+        Ok(Named { inside, ..Named::default() })
     }
 
-    /// What the members name that are not negated (all, if there is none), without the others. A
-    /// comma may stand behind the last.
-    fn list(&self, list: &str, depth: usize) -> Result<Ranges, String> {
+    /// All but what `text` names. As in Suricata, the addresses of an inner list are settled before
+    /// they are excepted; of ports, what the list excepts is named.
+    fn negated(&self, text: &str, depth: usize) -> Result<Named, String> {
+        let named = self.read(text, depth + 1)?;
+        if !self.is_address {
+            return Ok(Named { inside: named.outside, outside: named.inside });
+        }
+        let outside = named.addresses();
+        match outside.is_empty() {
+            true => Err(format!("`{text}` names nothing")),
+            false => Ok(Named { inside: Ranges::default(), outside }),
+        }
+    }
+
+    /// What the members name and except. A comma may stand behind the last.
+    fn list(&self, list: &str, depth: usize) -> Result<Named, String> {
         let list = list.trim();
         let list = list.strip_suffix(',').unwrap_or(list);
         let (mut inside, mut outside) = (Vec::new(), Vec::new());
-        let mut only_negated = true;
         for member in members(list) {
             if member.is_empty() {
                 return Err(format!("`{list}`: a member of the group is empty"));
             }
-            if let Some(negated) = member.strip_prefix('!') {
-                outside.extend(self.read(negated, depth + 1)?.iter());
-            } else {
-                only_negated = false;
-                inside.extend(self.read(member, depth + 1)?.iter());
-            }
+            let named = self.read(member, depth + 1)?;
+            inside.extend(named.inside.iter());
+            outside.extend(named.outside.iter());
         }
-        let inside = if only_negated { Ranges::all() } else { Ranges::from(inside) };
-        Ok(match outside.is_empty() {
-            true => inside,
-            false => inside.without(&Ranges::from(outside)),
-        })
+        Ok(Named { inside: Ranges::from(inside), outside: Ranges::from(outside) })
     }
 }
 
@@ -270,6 +322,58 @@ mod tests {
         assert!(!contains("[$EXTERNAL_NET,!8.8.8.8]", "8.8.8.8"));
         assert!(contains("![8.8.8.8,[1.1.1.1,!1.1.1.2]]", "1.1.1.2"));
         assert!(contains("[!8.8.8.8]", "8.8.8.9"), "nothing but negations is all but those");
+    }
+
+    /// As Suricata 8.0.7 does: `!10.0.0.9` says nothing of IPv6.
+    #[test]
+    fn each_version_of_ip_is_named_by_itself() {
+        const ADDRESSES: [&str; 4] = ["10.0.0.9", "192.0.2.9", "2001:db8::9", "2001:db8::8"];
+        for (text, found) in [
+            ("any", [1, 1, 1, 1]),
+            ("0.0.0.0/0", [1, 1, 0, 0]),
+            ("::/0", [0, 0, 1, 1]),
+            ("[0.0.0.0/0,::/0]", [1, 1, 1, 1]),
+            ("!10.0.0.9", [0, 1, 0, 0]),
+            ("!$HOME_NET", [0, 1, 0, 0]),
+            ("$EXTERNAL_NET", [0, 1, 0, 0]),
+            ("!$EXTERNAL_NET", [1, 0, 0, 0]),
+            ("!2001:db8::9", [0, 0, 0, 1]),
+            ("[any,!10.0.0.9]", [0, 1, 1, 1]),
+            ("[::/0,!10.0.0.9]", [0, 1, 1, 1]),
+            ("[!10.0.0.9,!2001:db8::9]", [0, 1, 0, 1]),
+            ("[!10.0.0.9,2001:db8::9]", [0, 1, 1, 0]),
+            ("[10.0.0.9,!2001:db8::/32]", [1, 0, 0, 0]),
+            ("![10.0.0.9,2001:db8::9]", [0, 1, 0, 1]),
+            ("![!10.0.0.9]", [1, 0, 0, 0]),
+            ("!10.0.0.0-10.255.255.255", [0, 1, 0, 0]),
+            ("![10.0.0.0/8,!10.0.0.9]", [1, 1, 0, 0]),
+            ("[any,![10.0.0.0/8,!10.0.0.9]]", [1, 1, 1, 1]),
+            ("![2001:db8::/32,!2001:db8::9]", [0, 0, 1, 0]),
+        ] {
+            let holds = ADDRESSES.map(|it| u8::from(contains(text, it)));
+            assert_eq!(holds, found, "{text}");
+        }
+    }
+
+    /// As Suricata 8.0.7 does, which reads inner lists and variables as members of the list.
+    #[test]
+    fn what_leaves_nothing_is_refused() {
+        let variables = Variables::default();
+        let mut groups = Groups::new(&variables);
+        for wrong in [
+            "[$HOME_NET,$EXTERNAL_NET]",
+            "!0.0.0.0/0",
+            "!::/0",
+            "[10.0.0.1,!10.0.0.0/8]",
+            "![10.0.0.1,!10.0.0.0/8]",
+            "!10.0.0.0/8,10.0.0.9",
+        ] {
+            assert!(groups.addresses(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["![80:90,!85]", "!0:65535", "!:", "[!0:65535]", "-1", "[80:90,!80:90]"] {
+            assert!(groups.ports(wrong).is_err(), "{wrong}");
+        }
+        assert!(groups.ports("[80:90,!85]").is_ok() && groups.ports("![!5000]").is_ok());
     }
 
     #[test]

@@ -293,6 +293,7 @@ fn an_empty_host_is_none() {
     );
     bench.connect();
     bench.client(b"GET /a HTTP/1.1\r\nHost: \r\n\r\n");
+    assert_eq!(bench.alerted(), [2], "but as it came it is there");
     bench.client(b"GET /a HTTP/1.1\r\n\r\n");
     assert_eq!(bench.alerted(), []);
     bench.client(b"GET /a HTTP/1.1\r\nHost: other\r\n\r\n");

@@ -127,3 +127,67 @@ fn a_rule_asks_of_packets_what_its_protocol_has() {
         assert!(load(&format!("alert {rule} sid:1;)")).1.refused.is_empty(), "{rule}");
     }
 }
+
+#[test]
+fn a_buffer_that_is_named_is_asked_something() {
+    const HTTP: &str = "alert http any any -> any any";
+    for wrong in [
+        "http.uri; http.uri; content:\"a\";",
+        "http.uri; http.method; content:\"a\";",
+        "http.method; content:\"a\"; http.uri;",
+        "http.uri; pkt_data; content:\"a\";",
+        "http.method; urilen:5;",
+        "http.uri; absent:or_else;",
+        "http.uri; absent; absent;",
+        "http.uri; content:\"a\"; absent:or_else;",
+        "pkt_data; absent;",
+        "http.uri; absent:or_else; content:\"a\"; fast_pattern;",
+        "http.header.raw; content:\"a\";",
+    ] {
+        assert!(!runs(HTTP, wrong), "{wrong}");
+    }
+    for right in [
+        "pkt_data; pkt_data; content:\"a\";",
+        "http.method; content:\"a\"; pkt_data;",
+        "http.uri; absent:or_else; pcre:\"/a/\";",
+        "http.uri; to_lowercase; absent;",
+        "http.header.raw; content:\"a\"; flow:to_server;",
+    ] {
+        assert!(runs(HTTP, right), "{right}");
+    }
+}
+
+#[test]
+fn a_content_can_stand_in_what_is_made_of_its_buffer() {
+    const HTTP: &str = "alert http any any -> any any";
+    for wrong in [
+        "http.uri; to_lowercase; content:\"A\";",
+        "http.uri; to_lowercase; content:\"A\"; nocase;",
+        "http.uri; to_lowercase; url_decode; content:\"A\";",
+        "http.uri; to_uppercase; content:\"a\";",
+        "http.uri; strip_whitespace; content:\"a b\";",
+        "http.uri; compress_whitespace; content:\"a  b\";",
+        "http.host; content:\"A\";",
+        "http.host; content:!\"A\";",
+        "http.host; content:\"a\"; nocase;",
+    ] {
+        assert!(!runs(HTTP, wrong), "{wrong}");
+    }
+    for right in [
+        "http.uri; to_lowercase; content:!\"A\";",
+        "http.uri; to_uppercase; content:\"A\"; nocase;",
+        "http.uri; compress_whitespace; content:\"a b\";",
+        "http.host; dotprefix; content:\"A\";",
+    ] {
+        assert!(runs(HTTP, right), "{right}");
+    }
+}
+
+#[test]
+fn who_looks_at_the_stream_alone_asks_nothing_of_packets() {
+    for wrong in ["dsize:5;", "content:\"a\"; dsize:5;", "content:\"a\"; ttl:64;"] {
+        assert!(!runs(TCP, &format!("flow:only_stream; {wrong}")), "{wrong}");
+    }
+    assert!(runs(TCP, "flow:no_stream; content:\"a\"; dsize:5;"));
+    assert!(runs(TCP, "flow:only_stream; content:\"a\"; stream_size:client,>,5;"));
+}

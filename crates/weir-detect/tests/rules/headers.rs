@@ -184,3 +184,31 @@ fn numbers_fit_into_the_field_that_they_are_compared_with() {
         assert!(!takes(wrong), "{wrong}");
     }
 }
+
+/// As Suricata 8.0.7 does.
+#[test]
+fn only_tcp_has_streams_and_only_what_is_there_another_length() {
+    let rules = "alert ip any any -> any any (stream_size:both,=,0; sid:1;)\n\
+                 alert udp any any -> any any (stream_size:client,<,9; sid:2;)\n\
+                 alert udp any any -> any any (dsize:!5; sid:3;)\n\
+                 alert udp any any -> any any (dsize:<5; sid:4;)";
+    assert_eq!(of_datagram(rules), [3, 4]);
+    let mut bench = Bench::new(rules);
+    bench.udp(b"");
+    assert_eq!(bench.alerted(), [4]);
+}
+
+/// As Suricata 8.0.7 does: it looks one layer further than a packet has, where there is 0.
+#[test]
+fn the_layer_behind_the_last_one_counts_as_vlan_0() {
+    let rules = "alert ip any any -> any any (vlan.id:!5,1; sid:1;)\n\
+                 alert ip any any -> any any (vlan.id:0,1; sid:2;)\n\
+                 alert ip any any -> any any (vlan.id:0,2; sid:3;)\n\
+                 alert ip any any -> any any (vlan.id:0,0; sid:4;)";
+    assert_eq!(of_datagram(rules), []);
+    let mut frame = udp(CLIENT, SERVER, 40_000, 53, b"abc");
+    frame.splice(12..12, [0x81, 0, 0, 7]);
+    let mut bench = Bench::new(rules);
+    bench.send(Direction::Initiator, &frame);
+    assert_eq!(bench.alerted(), [1, 2]);
+}

@@ -2,6 +2,7 @@
 
 mod bench;
 
+mod absences;
 mod applications;
 mod beginnings;
 mod bodies;
@@ -17,6 +18,7 @@ mod rdma;
 mod receivers;
 mod sessions;
 mod sessions_in_clear;
+mod sides;
 mod speech;
 mod states;
 mod units;

@@ -95,6 +95,39 @@ pub(crate) struct Message {
 }
 heap_size!(Message { types, bytes, questions });
 
+impl Message {
+    /// Calls `look` with each name that is asked for until it says yes; whether it did. The root
+    /// has no name to look at, here and below.
+    pub(crate) fn each_question(&self, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.questions.iter().any(|it| !it.is_empty() && look(it))
+    }
+
+    /// The same, with each name that records of a section are about.
+    pub(crate) fn each_owner(&self, section: usize, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.records[section].iter().any(|it| !it.name.is_empty() && look(&it.name))
+    }
+
+    /// The same, with all of these names, and those that records have for data.
+    pub(crate) fn each_name(&self, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let mut of_data = self.records.iter().flatten().filter_map(|it| self.name_in(it));
+        self.each_question(look)
+            || (0..self.records.len()).any(|section| self.each_owner(section, look))
+            || of_data.any(|it| !it.is_empty() && look(&it))
+    }
+
+    /// The name in the data of a record whose type is among those that Suricata looks at so: NS,
+    /// CNAME, SOA, PTR, MX.
+    fn name_in(&self, record: &Record) -> Option<Vec<u8>> {
+        let skipped = match record.kind {
+            2 | 5 | 6 | 12 => 0,
+            15 => 2,
+            _ => return None,
+        };
+        let found = name(&self.bytes, record.data.0 + skipped, &mut AppEvents::default());
+        found.map(|it| it.0)
+    }
+}
+
 /// A record of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {

@@ -397,6 +397,12 @@ impl Transaction {
         self.half(side).is_some_and(|it| !it.is_complete && it.body_size < ENOUGH)
     }
 
+    /// Whether a side has come behind where a buffer would stand.
+    pub(crate) fn is_behind(&self, side: usize, buffer: Buffer) -> bool {
+        let is_last = is_body(buffer) || buffer == Buffer::FileName;
+        self.half(side).is_some_and(|it| it.is_complete || !is_last)
+    }
+
     /// Whether a side is whole.
     pub(crate) fn is_complete(&self, side: usize) -> bool {
         self.half(side).is_some_and(|it| it.is_complete)
@@ -503,6 +509,7 @@ impl Transaction {
             Buffer::HttpResponseBody => !is_request && !half.body.is_empty() && look(&half.body),
             Buffer::FileName => self.files(side).iter().any(|it| look(&it.name)),
             Buffer::FileData => !half.body.is_empty() && look(&half.body),
+            Buffer::HttpHeader | Buffer::HttpHeaderNames if half.headers.is_empty() => false,
             Buffer::HttpHeader => look(&headers(half)),
             Buffer::HttpHeaderRaw => look(&half.raw_headers),
             Buffer::HttpHeaderNames => look(&header_names(half)),
@@ -573,7 +580,7 @@ fn start(half: &Half) -> Vec<u8> {
     [half.first_line.as_slice(), b"\r\n", &half.raw_headers].concat()
 }
 
-/// Whom a request is for: by its target, else by its header. One that is empty is none, so that
+/// Whom a request is for: by its target, else by its header. An empty one is there only as it came:
 /// rules about any host but a few have nothing to look at.
 fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
     let named = match uri::authority(&half.target).or(half.header(b":authority")) {
@@ -581,7 +588,7 @@ fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
         None => half.header(b"host")?.to_vec(),
     };
     if is_raw || named.is_empty() {
-        return Some(named).filter(|it| !it.is_empty());
+        return is_raw.then_some(named);
     }
     let end = match named.iter().position(|it| *it == b']') {
         Some(bracket) => bracket + 1,
