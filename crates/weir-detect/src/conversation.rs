@@ -191,22 +191,9 @@ impl Conversation {
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
-        let is_bare = seen & (flags::ACK | flags::SYN) == 0;
-        if limits.refuses_conflicts && view.urgent().is_some() && !view.payload.is_empty() {
-            // One byte of it is none of the stream, for most receivers (RFC 6093 s3).
-            return Progress { refused: Some(Unseen::Conflict), ..Progress::default() };
+        if let Some(passed_over) = self.passes_over(side, view, seen, limits) {
+            return passed_over;
         }
-        // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
-        let is_early = view.has_early_data() || (limits.sees_all && self.may_begin(side));
-        let is_passed_over =
-            is_bare || seen & flags::RST != 0 || seen & flags::SYN != 0 && !is_early;
-        if is_passed_over && !view.payload.is_empty() {
-            // What comes with a RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no receiver
-            // takes in; it is looked at as a packet.
-            let is_part = seen & flags::SYN == 0;
-            return Progress { is_part, is_unacceptable: is_bare, ..Progress::default() };
-        }
-        self.has_early_answer |= side == 1 && seen & flags::SYN != 0 && !view.payload.is_empty();
         if limits.midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
             self.streams[side].begin(sequence.wrapping_sub(1));
         }

@@ -96,8 +96,8 @@ impl Stream {
         self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
     }
 
-    /// A byte that comes when the receiver's window seems closed: a probe (RFC 9293 s3.8.6.1), which
-    /// may meet the window that opens.
+    /// A byte that comes when the receiver's window seems closed: a probe (RFC 9293 s3.8.6.1),
+    /// which may meet the window that opens.
     pub(crate) fn doubt(&mut self, sequence: u32, byte: u8) {
         if self.next == Some(sequence) && self.doubted.is_none() {
             self.doubted = Some((sequence, byte));

@@ -2,8 +2,10 @@
 
 use weir_wire::tcp::flags;
 
-use super::Conversation;
 use super::acceptance::{Acceptance, Header};
+use super::{Conversation, Progress};
+use crate::detector::{Limits, Unseen};
+use crate::packet::View;
 use crate::stream::Refusals;
 
 impl Conversation {
@@ -43,6 +45,36 @@ impl Conversation {
             self.streams[1].begin_again(first);
             self.begin_anew(self.acceptance);
         }
+    }
+
+    /// What there is to say of an accepted segment that its stream does not take in; `None`: it
+    /// does.
+    pub(super) fn passes_over(
+        &mut self,
+        side: usize,
+        view: &View<'_>,
+        seen: u8,
+        limits: &Limits,
+    ) -> Option<Progress> {
+        if view.payload.is_empty() {
+            return None;
+        }
+        if limits.refuses_conflicts && view.urgent().is_some() {
+            // One byte of it is none of the stream, for most receivers (RFC 6093 s3).
+            return Some(Progress { refused: Some(Unseen::Conflict), ..Progress::default() });
+        }
+        let is_syn = seen & flags::SYN != 0;
+        let is_bare = seen & (flags::ACK | flags::SYN) == 0;
+        // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
+        let is_early = view.has_early_data() || (limits.sees_all && self.may_begin(side));
+        if is_bare || seen & flags::RST != 0 || (is_syn && !is_early) {
+            // What comes with a RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no receiver
+            // takes in; it is looked at as a packet.
+            let (is_part, is_unacceptable) = (!is_syn, is_bare);
+            return Some(Progress { is_part, is_unacceptable, ..Progress::default() });
+        }
+        self.has_early_answer |= side == 1 && is_syn;
+        None
     }
 
     /// A SYN. Until more is said the last one counts; of the client's the one that is answered.

@@ -329,8 +329,8 @@ impl Definitions {
     }
 }
 
-/// Lines of a file that are no values, or too many. What they say is told nobody: the file may be another than
-/// was meant.
+/// Lines of a file that are no values, or too many. What they say is told nobody: the file may be
+/// another than was meant.
 struct BadLines {
     /// From 1.
     first: usize,
