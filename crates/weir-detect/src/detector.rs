@@ -595,6 +595,11 @@ impl Detector {
         self.evaluator.by_flow
     }
 
+    /// Whether a rule has let the last packet pass.
+    pub fn is_passed(&self) -> bool {
+        self.evaluator.is_passed
+    }
+
     /// Whether the last packet was dropped because a rule matched too often.
     pub fn dropped_by_rate(&self) -> bool {
         self.evaluator.by_rate

@@ -58,6 +58,8 @@ pub(crate) struct RecordState {
     pub(crate) last: Time,
     pub(crate) protocol: u8,
     pub(crate) tcp_flags: [u8; 2],
+    /// Those of packets before the flow was dropped, if it was.
+    pub(crate) tcp_passed: [u8; 2],
     pub(crate) icmp: [Option<(u8, u8)>; 2],
     pub(crate) spi: Option<u32>,
     pub(crate) vlans: Vlans,
@@ -162,7 +164,7 @@ impl Flow {
             Transport::Tcp { flags: seen, .. } => {
                 // Who takes data with a SYN takes them as those of a connection.
                 self.is_established = self.tcp == Tcp::Established || view.has_early_data();
-                if !view.is_spoiled {
+                if !view.is_spoiled && self.dropped_by.is_none() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
                     self.tcp = self.tcp.after(direction, seen);
                 }
@@ -187,6 +189,8 @@ impl Flow {
             Transport::Tcp { .. } if view.is_spoiled => {}
             Transport::Tcp { flags: seen, .. } => {
                 told.tcp_flags[side] |= seen;
+                // What is dropped with its flow brings its connection no further.
+                told.tcp_passed[side] |= if self.dropped_by.is_none() { seen } else { 0 };
                 let begins =
                     seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
                 told.is_midstream |= self.tcp == Tcp::Unknown && !begins;
@@ -307,6 +311,7 @@ impl Flow {
             transactions: told.transactions,
             has_failed: told.has_failed,
             tcp_flags: told.tcp_flags,
+            tcp_passed: told.tcp_passed,
             is_established: self.tcp == Tcp::Established,
             is_midstream: told.is_midstream,
             icmp: told.icmp,

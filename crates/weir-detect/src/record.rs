@@ -60,6 +60,8 @@ pub struct FlowRecord {
     pub has_failed: bool,
     /// TCP's flags of the initiator's and the responder's segments, together.
     pub tcp_flags: [u8; 2],
+    /// Those of packets before the flow was dropped, if it was.
+    pub tcp_passed: [u8; 2],
     /// Whether TCP's handshake was whole.
     pub is_established: bool,
     /// Whether its first segments were none of a connection's beginning.
@@ -108,7 +110,7 @@ impl FlowRecord {
 
     /// As EVE's `tcp.state` spells it.
     pub fn tcp_state(&self) -> &'static str {
-        let [client, server] = self.tcp_flags;
+        let [client, server] = self.tcp_passed;
         match () {
             () if (client | server) & RST != 0 => "closed",
             () if client & server & FIN != 0 => "closed",

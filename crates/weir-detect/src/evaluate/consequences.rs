@@ -264,7 +264,8 @@ fn tracked(track: Track, flow: &Flow, scene: &Scene<'_>) -> (u128, u128) {
     match track {
         Track::Source => (source, 0),
         Track::Destination => (destination, 1),
-        Track::Both => (source, destination),
+        // Whichever of both sends.
+        Track::Both => (source.min(destination), source.max(destination)),
         Track::Rule => (0, 0),
         Track::Flow => (
             u128::from_be_bytes(flow.initiator.address)

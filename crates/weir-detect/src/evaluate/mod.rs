@@ -77,6 +77,8 @@ pub(crate) struct Evaluator {
     pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
+    /// A rule has let the last packet pass.
+    pub(crate) is_passed: bool,
     /// Why the last packet is none of its stream, and is to go no further.
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
@@ -227,6 +229,7 @@ impl Evaluator {
             tells_frames: false,
             tells_events: false,
             by_flow: false,
+            is_passed: false,
             refused: None,
             by_rate: false,
             hosts: rules.hosts().clone(),
@@ -295,6 +298,7 @@ impl Evaluator {
     ) -> Decision {
         let was_dropped = flow.dropped_by;
         (self.by_flow, self.by_rate) = (was_dropped.is_some(), false);
+        self.is_passed = false;
         if let Some(rule) = was_dropped {
             return Decision::Drop { rule };
         }
@@ -332,6 +336,7 @@ impl Evaluator {
         if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
             outcome = self.look_again(flow, &scene, &progress, alerts, decided);
         }
+        self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
         }

@@ -75,6 +75,8 @@ struct Look<W> {
     rules: Arc<RuleSet>,
     detector: Detector,
     flows: FlowTable,
+    /// A rule has let the packet at hand pass.
+    is_passed: bool,
     alerts: Alerts,
     out: W,
     line: Vec<u8>,
@@ -191,6 +193,7 @@ impl<W: Write> Detection<W> {
             detector,
             rules,
             flows,
+            is_passed: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
             line: Vec::new(),
@@ -307,6 +310,7 @@ impl<W: Write> Look<W> {
         if self.detector.rewritten() > 0 {
             self.forget_rewritten(&packet);
         }
+        self.is_passed = self.detector.is_passed();
         for alert in &alerts {
             let rule = self.rules.rule(alert.rule);
             let (waits, is_stream) = (self.options.waits, alert.is_stream);
@@ -314,21 +318,12 @@ impl<W: Write> Look<W> {
                 (is_stream && (waits || rule.is_of_stream())) || (waits && rule.is_of_decision());
             match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
                 (false, Transport::Tcp { sequence, .. }) if self.held.len() < HELD_MAX => {
-                    let length = layer.parsed.payload(layer.bytes).len() as u32;
-                    let held = Held {
-                        alert: alert.clone(),
-                        bytes: layer.bytes.to_vec(),
-                        link: layer.link,
-                        parsed: layer.parsed,
-                        vlans: layer.vlans,
-                        end: sequence.wrapping_add(length),
-                        is_acknowledged: false,
-                    };
-                    self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
+                    self.hold(alert, layer, sequence);
                 }
                 _ => self.alert(alert, layer, &packet, (decision, &alerts)),
             }
         }
+        self.is_passed = false;
         self.anomalies(now, layer, &packet);
         if is_dropped {
             let reason = match () {
@@ -347,6 +342,21 @@ impl<W: Write> Look<W> {
         self.tell_acknowledged(layer, &packet);
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
+    }
+
+    /// Keeps an alert until the receiver has acknowledged what it is about.
+    fn hold(&mut self, alert: &Alert, layer: &Layer<'_>, sequence: u32) {
+        let length = layer.parsed.payload(layer.bytes).len() as u32;
+        let held = Held {
+            alert: alert.clone(),
+            bytes: layer.bytes.to_vec(),
+            link: layer.link,
+            parsed: layer.parsed,
+            vlans: layer.vlans,
+            end: sequence.wrapping_add(length),
+            is_acknowledged: false,
+        };
+        self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
     }
 
     /// What is odd about the packet, its place in its stream, and what is spoken.
@@ -452,7 +462,8 @@ impl<W: Write> Look<W> {
         let payload = stream.as_deref().unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);
-        let is_pass = self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
+        let is_pass =
+            self.is_passed || self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
         event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));
         self.push(event);
         self.seen.alerts += 1;
