@@ -1,5 +1,6 @@
 //! What a packet carries that is one itself: VXLAN, GENEVE, GRE, ERSPAN, IP in IP, PPTP, Teredo.
 
+use weir_wire::ethernet::ethertype;
 use weir_wire::frame::Link;
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
 
@@ -16,11 +17,17 @@ pub fn wraps(parsed: &Parsed) -> bool {
         |source: u16, destination: u16| source == PORT_TEREDO || destination == PORT_TEREDO;
     parsed.tunnel.is_some()
         || parsed.fragment.is_some()
+        || is_overtagged(parsed)
         || match parsed.transport {
             Transport::Udp { source, destination } => is_teredo(source, destination),
             Transport::None => matches!(parsed.protocol, IP_IN_IP | IPV6 | GRE),
             _ => false,
         }
+}
+
+/// Whether it has more VLAN tags than are walked over: what follows them nobody knows.
+pub fn is_overtagged(parsed: &Parsed) -> bool {
+    parsed.fault.is_some() && ethertype::is_vlan(parsed.link.ethertype)
 }
 
 /// Where the packet begins that another carries, and what it begins with.

@@ -86,9 +86,9 @@ impl GreHeader {
     const CHECKSUM: u16 = 0x8000;
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
-    /// Source routing, strict routing, recursion control, reserved bits, version: this walk reads
-    /// version 0 without any of them.
-    const UNKNOWN: u16 = 0x4fff;
+    /// Source routing, strict routing, the reserved bit behind it, version: this walk reads version
+    /// 0 without any of them. The other reserved bits are ignored (RFC 2784 s2.3).
+    const UNKNOWN: u16 = 0x4c07;
     /// ERSPAN types I and II.
     const ERSPAN: u16 = 0x88be;
     /// ERSPAN type III.

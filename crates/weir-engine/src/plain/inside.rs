@@ -121,7 +121,7 @@ impl Inside {
         if !tunnels::wraps(parsed) {
             return Ok(());
         }
-        if depth > LAYERS_MAX {
+        if depth > LAYERS_MAX || tunnels::is_overtagged(parsed) {
             self.counters.too_deep += 1;
             return self.exceptions.layers.judge(DropReason::TunnelTooDeep);
         }
