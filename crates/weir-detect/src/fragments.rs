@@ -65,6 +65,8 @@ pub struct Taken {
     pub events: Vec<Event>,
     /// The whole packet, from the link header on, if this was the last piece of it.
     pub whole: Option<Vec<u8>>,
+    /// It is none of its datagram, and is to go no further: see [`Fragments::refuse_conflicts`].
+    pub is_refused: bool,
 }
 
 /// Whose piece it is: addresses, identification, protocol, VLAN.
@@ -94,6 +96,7 @@ pub struct Fragments {
     hosts: Hosts,
     /// Whether a piece counts whose IPv4 header's checksum is wrong.
     takes_wrong_headers: bool,
+    refuses_conflicts: bool,
     given_up: u64,
 }
 
@@ -102,7 +105,23 @@ impl Fragments {
     pub fn new(policy: Policy, seed: u64) -> Self {
         let waiting = LinkedHashMap::with_hasher(Keyed(seed));
         let hosts = Hosts::default();
-        Self { waiting, bytes: 0, policy, hosts, takes_wrong_headers: false, given_up: 0 }
+        Self {
+            waiting,
+            bytes: 0,
+            policy,
+            hosts,
+            takes_wrong_headers: false,
+            refuses_conflicts: false,
+            given_up: 0,
+        }
+    }
+
+    /// Whether pieces are refused that receivers put together in several ways: those that overlap
+    /// another, have no bytes, or are not the last and of a length that is no multiple of 8. No
+    /// honest sender makes such. Of IPv6 the pieces of one identification are of one datagram
+    /// whatever protocol they name (RFC 8200 s4.5).
+    pub fn refuse_conflicts(&mut self, refuses: bool) {
+        self.refuses_conflicts = refuses;
     }
 
     /// Pieces count though the checksum of their IPv4 header is wrong, which no receiver takes.
@@ -142,10 +161,15 @@ impl Fragments {
         }
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
-        let key = (parsed.source, parsed.destination, id, piece.protocol, vlan);
+        let is_named = is_v4 || !self.refuses_conflicts;
+        let protocol = if is_named { piece.protocol } else { 0 };
+        let key = (parsed.source, parsed.destination, id, protocol, vlan);
         let named = self.hosts.named(parsed.destination);
         let policy = named.map_or(self.policy, System::fragments);
         let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
+        if self.refuses_conflicts && (piece.is_odd() || datagram.has_some_of(&piece)) {
+            return Taken { is_refused: true, ..taken };
+        }
         let before = datagram.data.len();
         if datagram.add(&piece, policy) {
             taken.events.push(match is_v4 {
@@ -219,6 +243,21 @@ impl<'a> Piece<'a> {
         let start = usize::from(fragment.offset);
         let more = fragment.more;
         Some(Self { start, more, data, protocol, head, network, network_head_len: data_at })
+    }
+}
+
+impl Piece<'_> {
+    /// Whether receivers differ in what they make of it.
+    fn is_odd(&self) -> bool {
+        self.data.is_empty() || (self.more && !self.data.len().is_multiple_of(8))
+    }
+}
+
+impl Datagram {
+    /// Whether some of a piece's bytes are there already.
+    fn has_some_of(&self, piece: &Piece<'_>) -> bool {
+        let end = piece.start + piece.data.len();
+        self.pieces.iter().any(|it| it.0 < end && piece.start < it.1)
     }
 }
 

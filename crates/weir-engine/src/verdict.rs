@@ -238,6 +238,9 @@ drop_reasons! {
     /// It has other bytes than came before in the same place of its TCP stream, and nobody knows
     /// which of them the receiver takes.
     StreamConflict = "stream_conflict",
+    /// A piece of a datagram that overlaps another, has no bytes, or is of a length that no piece
+    /// but the last has: receivers put such datagrams together in several ways.
+    FragmentConflict = "fragment_conflict",
 }
 
 #[cfg(test)]

@@ -26,8 +26,6 @@ use crate::udp::{PORT_ESP, PORT_GENEVE, PORT_ROCE_V2, PORT_VXLAN, UdpHeader};
 /// More IPv6 extension headers than this are taken for an attack on the walk itself. Receivers have
 /// no bound: a packet of 9,000 bytes has room for 1,120.
 const EXTENSION_HEADERS_MAX: usize = 2048;
-/// The same of VLAN tags; those of VID 0 beyond the two that are told are passed over.
-const TAGS_MAX: usize = 64;
 /// Bytes of the ICRC.
 const ICRC_LEN: usize = 4;
 
@@ -169,24 +167,16 @@ impl<'a> Walk<'a> {
     #[inline]
     fn ethertype(&mut self, mut kind: u16, mut offset: usize) -> Step {
         self.parsed.link.ethertype = kind;
-        let mut passed_over = 0;
         while ethertype::is_vlan(kind) {
-            const VID: u16 = 0x0fff;
             let link = &mut self.parsed.link;
-            let tag = view::<VlanTag>(self.bytes, offset, self.wire_end)?;
-            match link.vlan_tci.get_mut(usize::from(link.vlan_count)) {
-                Some(tci) => {
-                    *tci = tag.tci.get();
-                    link.vlan_count += 1;
-                }
-                // Receivers strip any number of those.
-                None if tag.tci.get() & VID == 0 && passed_over < TAGS_MAX => passed_over += 1,
+            let Some(tci) = link.vlan_tci.get_mut(usize::from(link.vlan_count)) else {
                 // Its receiver may strip them all and find addresses that nobody looked at here.
-                None => {
-                    self.parsed.network_offset = self.place(offset)?;
-                    return Err(Fault::Malformed);
-                }
-            }
+                self.parsed.network_offset = self.place(offset)?;
+                return Err(Fault::Malformed);
+            };
+            let tag = view::<VlanTag>(self.bytes, offset, self.wire_end)?;
+            *tci = tag.tci.get();
+            link.vlan_count += 1;
             kind = tag.ethertype.get();
             link.ethertype = kind;
             offset += size_of::<VlanTag>();

@@ -45,18 +45,22 @@ pub struct InsideCounters {
 pub(super) struct Inside {
     fragments: Fragments,
     exceptions: Exceptions,
+    /// What receivers may read in several ways is dropped.
+    refuses: bool,
     counters: InsideCounters,
 }
 
 impl Inside {
-    pub(super) fn new(exceptions: Exceptions, seed: u64) -> Self {
-        let fragments = Fragments::new(Policy::default(), seed);
-        Self { fragments, exceptions, counters: InsideCounters::default() }
+    pub(super) fn new(exceptions: Exceptions, seed: u64, refuses: bool) -> Self {
+        let mut fragments = Fragments::new(Policy::default(), seed);
+        fragments.refuse_conflicts(refuses);
+        Self { fragments, exceptions, refuses, counters: InsideCounters::default() }
     }
 
     /// Other exceptions; pieces that wait go on waiting.
-    pub(super) fn renew(&mut self, exceptions: Exceptions) {
-        self.exceptions = exceptions;
+    pub(super) fn renew(&mut self, exceptions: Exceptions, refuses: bool) {
+        (self.exceptions, self.refuses) = (exceptions, refuses);
+        self.fragments.refuse_conflicts(refuses);
     }
 
     pub(super) fn counters(&self) -> InsideCounters {
@@ -88,7 +92,11 @@ impl Inside {
         parsed: &Parsed,
     ) -> Result<Option<Vec<u8>>, DropReason> {
         let before = self.fragments.given_up();
-        let Some(whole) = self.fragments.take(now, bytes, parsed).whole else {
+        let taken = self.fragments.take(now, bytes, parsed);
+        if taken.is_refused {
+            return Err(DropReason::FragmentConflict);
+        }
+        let Some(whole) = taken.whole else {
             let is_lost = self.fragments.given_up() > before;
             let exception = if is_lost { self.exceptions.fragments } else { Exception::Pass };
             return exception.judge(DropReason::FragmentsFull).map(|()| None);
@@ -121,8 +129,12 @@ impl Inside {
         if !tunnels::wraps(parsed) {
             return Ok(());
         }
-        if depth > LAYERS_MAX || tunnels::is_overtagged(parsed) {
+        let is_overtagged = tunnels::is_overtagged(parsed);
+        if depth > LAYERS_MAX || is_overtagged {
             self.counters.too_deep += 1;
+            if is_overtagged && self.refuses {
+                return Err(DropReason::TunnelTooDeep);
+            }
             return self.exceptions.layers.judge(DropReason::TunnelTooDeep);
         }
         if parsed.fragment.is_some() {

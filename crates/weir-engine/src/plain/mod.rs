@@ -140,12 +140,13 @@ impl Plain {
             Some(_) => Exceptions { layers: Exception::Drop, fragments: Exception::Drop },
         };
         let looks = self.access.is_some() || self.detection.is_some();
+        let refuses = policy.rules.as_ref().is_none_or(|it| it.limits.refuses_conflicts);
         match &mut self.inside {
             _ if !looks => self.inside = None,
-            Some(inside) => inside.renew(exceptions),
+            Some(inside) => inside.renew(exceptions, refuses),
             None => {
                 let seed = policy.rules.as_ref().map_or(0, |rules| rules.limits.seed);
-                self.inside = Some(Box::new(Inside::new(exceptions, seed)));
+                self.inside = Some(Box::new(Inside::new(exceptions, seed, refuses)));
             }
         }
     }

@@ -169,7 +169,7 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
              send datagrams that fit the MTU."
         }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
-        StreamUnseen | StreamGap | StreamConflict => remedy_of_stream(reason),
+        StreamUnseen | StreamGap | StreamConflict | FragmentConflict => remedy_of_stream(reason),
         _ => remedy_of_access(reason),
     }
 }
@@ -181,7 +181,7 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
             "the connection is older than the gateway's look at it: its ends have to open a new \
              one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."
         }
-        DropReason::StreamConflict => {
+        DropReason::StreamConflict | DropReason::FragmentConflict => {
             "honest senders repeat what they sent: somebody hides, or a middlebox changes data. \
              `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }
