@@ -412,7 +412,10 @@ mod tests {
     fn one_that_is_too_large_is_told_of_and_left() {
         let mut fragments = Fragments::new(Policy::Bsd, 0);
         let told = take(&mut fragments, &piece(65_528, false, &[0; 64]));
-        assert_eq!(told, Taken { events: vec![Event::Ipv4FragmentTooLarge], whole: None });
+        assert_eq!(
+            told,
+            Taken { events: vec![Event::Ipv4FragmentTooLarge], whole: None, is_refused: false }
+        );
         assert_eq!((fragments.bytes, fragments.waiting.len()), (0, 0));
     }
 
