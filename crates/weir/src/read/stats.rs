@@ -140,7 +140,8 @@ mod tests {
     fn flows_are_counted_by_what_carries_and_what_they_speak() {
         let mut counts = Counts::default();
         let dns = FlowRecord { protocol: UDP, application: Some("dns"), ..FlowRecord::default() };
-        let tcp = FlowRecord { protocol: TCP, tcp_flags: [SYN, RST], ..FlowRecord::default() };
+        let (tcp_flags, tcp_passed) = ([SYN, RST], [SYN, RST]);
+        let tcp = FlowRecord { protocol: TCP, tcp_flags, tcp_passed, ..FlowRecord::default() };
         [&dns, &tcp].into_iter().for_each(|it| counts.flow(it));
         let counts = counts.into_map(false, false);
         let expected = [
