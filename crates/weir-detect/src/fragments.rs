@@ -166,10 +166,12 @@ impl Fragments {
         let key = (parsed.source, parsed.destination, id, protocol, vlan);
         let named = self.hosts.named(parsed.destination);
         let policy = named.map_or(self.policy, System::fragments);
-        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
-        if self.refuses_conflicts && (piece.is_odd() || datagram.has_some_of(&piece)) {
+        // What is refused leaves nothing behind.
+        let overlaps = || self.waiting.get(&key).is_some_and(|it| it.has_some_of(&piece));
+        if self.refuses_conflicts && (piece.is_odd() || overlaps()) {
             return Taken { is_refused: true, ..taken };
         }
+        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
         let before = datagram.data.len();
         if datagram.add(&piece, policy) {
             taken.events.push(match is_v4 {
@@ -417,6 +419,19 @@ mod tests {
             Taken { events: vec![Event::Ipv4FragmentTooLarge], whole: None, is_refused: false }
         );
         assert_eq!((fragments.bytes, fragments.waiting.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_refused_leaves_nothing_behind() {
+        let mut fragments = Fragments::new(Policy::Bsd, 0);
+        fragments.refuse_conflicts(true);
+        for odd in [piece(0, true, b""), piece(8, true, b"abc")] {
+            assert!(take(&mut fragments, &odd).is_refused);
+        }
+        assert_eq!(fragments.waiting.len(), 0);
+        assert!(!take(&mut fragments, &piece(0, true, &[1; 16])).is_refused);
+        assert!(take(&mut fragments, &piece(8, true, &[2; 16])).is_refused);
+        assert_eq!(fragments.bytes, 3 * 16);
     }
 
     proptest! {
