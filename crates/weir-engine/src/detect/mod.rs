@@ -283,7 +283,10 @@ impl Detection {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } => (rule, false),
             Decision::Reject { rule } => (rule, true),
-            Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => return Ok(()),
+            Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => {
+                self.would_drop += 1;
+                return Ok(());
+            }
             Decision::Unseen(Unseen::Beginning) => return Err(DropReason::StreamUnseen),
             Decision::Unseen(Unseen::Gap) => return Err(DropReason::StreamGap),
             Decision::Unseen(Unseen::Conflict) => return Err(DropReason::StreamConflict),

@@ -33,7 +33,7 @@ use blocks::Gate;
 use inside::Inside;
 
 use crate::access::Access;
-use crate::detect::{Detection, NoMemory, Rules};
+use crate::detect::{Detection, NoMemory, RuleMode, Rules};
 use crate::meter::{FlowPlace, Icrc, Meter, Observation, Observed};
 use crate::policy::{Exception, Exceptions, Policy};
 use crate::verdict::{DropReason, Side};
@@ -140,7 +140,11 @@ impl Plain {
             Some(_) => Exceptions { layers: Exception::Drop, fragments: Exception::Drop },
         };
         let looks = self.access.is_some() || self.detection.is_some();
-        let refuses = policy.rules.as_ref().is_none_or(|it| it.limits.refuses_conflicts);
+        // Rules that only watch drop nothing; lines of access do.
+        let refuses = policy.rules.as_ref().is_none_or(|it| {
+            let enforces = self.access.is_some() || it.mode != RuleMode::Watch;
+            it.limits.refuses_conflicts && enforces
+        });
         match &mut self.inside {
             _ if !looks => self.inside = None,
             Some(inside) => inside.renew(exceptions, refuses),
