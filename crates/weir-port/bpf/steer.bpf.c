@@ -18,6 +18,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -34,6 +35,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define PACKET_MULTICAST 2
 #define ETHERTYPE_ROCE_V1 0x8915
 #define IPV4_FRAGMENT 0x3fff
+#define IPV6_FRAGMENT 0xfff9
+#define IPPROTO_MOBILITY 135
+#define IPPROTO_HIP 139
+#define IPPROTO_SHIM6 140
+// IPv6 extension headers that are walked over: as many as the longest Ethernet frame holds.
+#define IPV6_HEADERS_MAX 1128
 #define PORT_ESP 4500
 #define PORT_ROCE_V2 4791
 #define PORT_VXLAN 4789
@@ -118,14 +125,85 @@ static __always_inline int read_ipv4(const struct frame *frame, __u32 at, struct
 	return 0;
 }
 
-// GRH too, whose addresses stand where IPv6 has them.
+// GRH has its addresses where IPv6 has them.
+static __always_inline int read_addresses(const struct frame *frame, __u32 at,
+					  struct packet *packet)
+{
+	return load(frame, at + 8, packet->source, 16) ||
+	       load(frame, at + 24, packet->destination, 16);
+}
+
+static __always_inline __u32 extension_len(__u8 protocol, __u8 len)
+{
+	__u32 eights = protocol == IPPROTO_FRAGMENT ? 1 : len + 1;
+
+	return protocol == IPPROTO_AH ? (len + 2) * 4 : eights * 8;
+}
+
+static __always_inline int extends(__u8 protocol)
+{
+	const __u64 low = 1ull << IPPROTO_HOPOPTS | 1ull << IPPROTO_ROUTING |
+			  1ull << IPPROTO_FRAGMENT | 1ull << IPPROTO_AH | 1ull << IPPROTO_DSTOPTS;
+	const __u64 high = 1ull << (IPPROTO_MOBILITY - 128) | 1ull << (IPPROTO_HIP - 128) |
+			   1ull << (IPPROTO_SHIM6 - 128);
+	__u64 place = 1ull << (protocol & 63);
+
+	return (place & (protocol < 64 ? low : protocol >= 128 && protocol < 192 ? high : 0)) != 0;
+}
+
+struct chain {
+	void *ctx;
+	__u32 network, at;
+	// Where the transport header is; 0: not found.
+	__u32 transport;
+	__u8 protocol;
+};
+
+// Over one header, or to the end of the chain.
+static __always_inline long walk_over(struct chain *chain, int is_xdp)
+{
+	struct frame frame = { .ctx = chain->ctx, .is_xdp = is_xdp, .network = chain->network };
+	__u8 header[4];
+
+	if (!extends(chain->protocol)) {
+		chain->transport = chain->at;
+		return 1;
+	}
+	if (load(&frame, chain->at, header, sizeof(header)))
+		return 1;
+	if (chain->protocol == IPPROTO_FRAGMENT && (header[2] << 8 | header[3]) & IPV6_FRAGMENT)
+		return 1;
+	chain->at += extension_len(chain->protocol, header[1]);
+	chain->protocol = header[0];
+	return 0;
+}
+
+// Turns of bpf_loop().
+static long walk_over_filtered(__u32 turn, void *chain)
+{
+	return walk_over(chain, 0);
+}
+
+static long walk_over_bypassing(__u32 turn, void *chain)
+{
+	return walk_over(chain, 1);
+}
+
+// To what lies behind the extension headers: whoever adds some must not get another worker.
 static __always_inline int read_ipv6(const struct frame *frame, __u32 at, struct packet *packet)
 {
-	if (load(frame, at + 8, packet->source, 16) || load(frame, at + 24, packet->destination, 16))
+	struct chain chain = { .ctx = frame->ctx, .network = frame->network, .at = at + 40 };
+
+	if (read_addresses(frame, at, packet) || load(frame, at + 6, &chain.protocol, 1))
 		return -1;
-	if (load(frame, at + 6, &packet->protocol, 1))
-		return -1;
-	packet->transport = at + 40;
+	if (!extends(chain.protocol))
+		chain.transport = chain.at;
+	else if (frame->is_xdp)
+		bpf_loop(IPV6_HEADERS_MAX, walk_over_bypassing, &chain, 0);
+	else
+		bpf_loop(IPV6_HEADERS_MAX, walk_over_filtered, &chain, 0);
+	packet->protocol = chain.protocol;
+	packet->transport = chain.transport;
 	return 0;
 }
 
@@ -147,10 +225,7 @@ static __always_inline int read(const struct frame *frame, __u16 ethertype, stru
 	case ETH_P_IPV6:
 		return read_ipv6(frame, at, packet);
 	case ETHERTYPE_ROCE_V1:
-		if (read_ipv6(frame, at, packet))
-			return -1;
-		packet->transport = 0;
-		return 0;
+		return read_addresses(frame, at, packet);
 	}
 	return -1;
 }

@@ -21,6 +21,9 @@ use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, MapData, MapError, XskMap};
 use aya::programs::{ProgramError, SocketFilter, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use weir_wire::frame::Link;
+use weir_wire::ip::Ipv6Header;
+use weir_wire::parse::{Network, parse};
 
 use crate::sys::program::test_run;
 use crate::sys::socket::Socket;
@@ -36,8 +39,15 @@ pub const PREFIXES_MAX: usize = 65_536;
 /// Associations of front ends, at most.
 pub const SPIS_MAX: usize = 16_384;
 
-/// All headers that a program looks at: Ethernet, two VLAN tags, the longest IPv4 header, ports.
-const HEADERS_MAX: usize = 14 + 8 + 60 + 8;
+/// All headers that a program looks at, without IPv6 extension headers: Ethernet, two VLAN tags,
+/// the longest IPv4 header, ports.
+const HEADERS_MAX: usize = 14 + 8 + 60 + TRANSPORT_LEN;
+
+/// Ports, and an SPI behind them.
+const TRANSPORT_LEN: usize = 12;
+
+/// Where an IPv6 header names the one behind it.
+const IPV6_NEXT_HEADER: usize = 6;
 
 const HOST: &str = "weir_steer_host";
 const WIRE: &str = "weir_steer_wire";
@@ -71,10 +81,10 @@ pub struct SteeringOptions {
 #[non_exhaustive]
 pub enum SteeringError {
     /// The kernel did not take the program.
-    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.16 or later")]
+    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.17 or later")]
     Load(#[from] EbpfError),
     /// Likewise.
-    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.16 or later")]
+    #[error("the kernel refuses the steering program: {0}; run as root, on Linux 5.17 or later")]
     Program(#[from] ProgramError),
     /// A table of it cannot be written.
     #[error("the kernel's tables of {PREFIXES_MAX} prefixes of peers and {SPIS_MAX} SPIs: {0}")]
@@ -102,16 +112,31 @@ impl FlowWorkers {
             SteeredSide::Host => &self.host,
             SteeredSide::Wire => &self.wire,
         };
-        let headers = &packet[..packet.len().min(HEADERS_MAX)];
-        match headers.get(12..14) {
-            // Of a frame that is received, the kernel has taken the outer tag off.
-            Some([0x81, 0x00] | [0x88, 0xa8]) => {
-                let untagged = [&headers[..12], headers.get(16..).unwrap_or_default()].concat();
-                Ok(test_run(program.as_fd(), &untagged)? as usize)
-            }
-            _ => Ok(test_run(program.as_fd(), headers)? as usize),
-        }
+        Ok(test_run(program.as_fd(), &steered_headers(packet))? as usize)
     }
+}
+
+/// What a program looks at of a packet: the outer VLAN tag is off, as the kernel takes it off what
+/// it receives, and so are IPv6 extension headers, of which there may be more than a frame has.
+fn steered_headers(packet: &[u8]) -> Vec<u8> {
+    let parsed = parse(packet, Link::Ethernet, packet.len() as u32);
+    let (network, transport) = (parsed.network_offset.into(), parsed.transport_offset.into());
+    let ipv6 = network..network + Ipv6Header::LEN;
+    let is_chained = parsed.network == Network::Ipv6 && transport > ipv6.end;
+    let mut headers = match (is_chained, packet.get(ipv6.clone()), packet.get(transport..)) {
+        (true, Some(header), Some(rest)) => {
+            let mut bare = header.to_vec();
+            bare[IPV6_NEXT_HEADER] = parsed.protocol;
+            [&packet[..network], &bare, &rest[..rest.len().min(TRANSPORT_LEN)]].concat()
+        }
+        _ => packet[..packet.len().min(HEADERS_MAX)].to_vec(),
+    };
+    if let Some([0x81, 0x00] | [0x88, 0xa8]) = headers.get(12..14)
+        && headers.len() >= 16
+    {
+        headers.drain(12..16);
+    }
+    headers
 }
 
 /// The programs of both ports of a pair, and the tables that they share.

@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use lab::{Lab, receive, send};
 use weir_port::{
-    Fanout, FanoutMode, KernelFilter, PacketOptions, PacketPort, Port, Steering, SteeringOptions,
+    Fanout, FanoutMode, KernelFilter, PacketOptions, PacketPort, Port, SteeredSide, Steering,
+    SteeringOptions,
 };
 
 const UDP: u8 = 17;
@@ -92,6 +93,78 @@ fn both_directions_of_a_flow_meet_in_one_worker_and_flows_spread_over_all() {
         let fair = 1600 / workers as u32;
         assert!(flows_of.values().all(|it| (fair / 2..fair * 2).contains(it)), "{flows_of:?}");
     }
+}
+
+/// The same IPv6 packet with these extension headers between its header and its transport header.
+fn with_headers(mut frame: Vec<u8>, headers: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let transport = std::mem::replace(&mut frame[20], headers[0].0);
+    let next = headers.iter().skip(1).map(|it| it.0).chain([transport]);
+    let chain: Vec<u8> =
+        headers.iter().zip(next).flat_map(|(it, next)| [&[next], &it.1[..]].concat()).collect();
+    frame.splice(54..54, chain);
+    let length = (frame.len() - 54) as u16;
+    frame[18..20].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+#[test]
+fn extension_headers_take_no_packet_to_another_worker() {
+    if !lab::possible() {
+        return;
+    }
+    let (options, pad) = (60_u8, vec![0, 1, 4, 0, 0, 0, 0]);
+    let routing = vec![0, 4, 0, 0, 0, 0, 0];
+    let mut long = vec![2];
+    long.extend([0; 22]);
+    // An atomic fragment is a whole packet, whatever its reserved bits are (RFC 6946).
+    let atomic = vec![0, 0, 6, 0, 0, 0, 9];
+    let authentication = [&[4][..], &[0; 22]].concat();
+    let chains = [
+        vec![(options, pad.clone())],
+        vec![(0, pad.clone()), (43, routing), (options, long)],
+        vec![(44, atomic), (options, pad.clone())],
+        vec![(51, authentication), (135, pad.clone()), (139, pad.clone()), (140, pad.clone())],
+        vec![(options, pad.clone()); 170],
+        vec![(options, pad); 400],
+    ];
+    let steering = steering(16);
+    for (port, chain) in (20_000..20_040).flat_map(|port| chains.iter().map(move |it| (port, it))) {
+        for protocol in [TCP, UDP] {
+            let bare = ported((v6(1), port), (v6(2), 80), protocol);
+            let chained = with_headers(bare.clone(), chain);
+            let of_chain = |what: &str| format!("{what}, {protocol}, {} headers", chain.len());
+            assert_eq!(
+                from_host(&steering, &chained),
+                from_host(&steering, &bare),
+                "{}",
+                of_chain("host")
+            );
+            assert_eq!(
+                from_wire(&steering, &chained),
+                from_wire(&steering, &bare),
+                "{}",
+                of_chain("wire")
+            );
+        }
+    }
+    // Put together from pieces, more than a program is shown.
+    let flows = steering.flow_workers().unwrap();
+    for port in 20_000..20_040 {
+        let bare = ported((v6(1), port), (v6(2), 80), TCP);
+        let mut chained =
+            with_headers(bare.clone(), &vec![(options, vec![0, 1, 4, 0, 0, 0, 0]); 2000]);
+        for _ in 0..2 {
+            let worker = flows.worker_of(SteeredSide::Host, &chained).unwrap();
+            assert_eq!(worker, from_host(&steering, &bare));
+            chained.splice(12..12, [0x81, 0, 0, 7]);
+        }
+    }
+    let piece = |port| {
+        let bare = ported((v6(1), port), (v6(2), 80), TCP);
+        with_headers(bare, &[(options, vec![0, 1, 4, 0, 0, 0, 0]), (44, vec![0, 0, 1, 0, 0, 0, 9])])
+    };
+    let worker = from_host(&steering, &piece(20_000));
+    assert!((20_000..20_040).all(|port| from_host(&steering, &piece(port)) == worker));
 }
 
 #[test]
