@@ -18,6 +18,11 @@ const BYTES_MAX: usize = 32 << 20;
 const PIECES_MAX: usize = 8192;
 /// A datagram that is not whole after so long is given up.
 const QUIET_NS: u64 = 60_000_000_000;
+/// The same where its pieces are held: no receiver has any of them, so that its patience does not
+/// matter, and a busy sender uses an identification again after seconds (RFC 4963).
+const HELD_QUIET_NS: u64 = 2_000_000_000;
+/// What a held piece weighs beside its bytes.
+const HELD_WEIGHT: usize = 512;
 /// Bytes of a datagram, at most.
 const DATAGRAM_MAX: usize = 65_535;
 /// Bytes of the fragment header of IPv6.
@@ -65,8 +70,30 @@ pub struct Taken {
     pub events: Vec<Event>,
     /// The whole packet, from the link header on, if this was the last piece of it.
     pub whole: Option<Vec<u8>>,
+    /// The number of the datagram that it is a piece of; none: no receiver takes it.
+    pub number: Option<u64>,
     /// It is none of its datagram, and is to go no further: see [`Fragments::refuse_conflicts`].
     pub is_refused: bool,
+}
+
+/// A datagram that was given up before it was whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// As in [`Taken::number`].
+    pub number: u64,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a datagram is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// There was no room for it.
+    Room,
+    /// Its pieces did not come in time.
+    Late,
+    /// A piece came that has other bytes in the place of one that is there.
+    Conflict,
 }
 
 /// Whose piece it is: addresses, identification, protocol, VLAN.
@@ -74,7 +101,10 @@ type Key = ([u8; 16], [u8; 16], u32, u8, u16);
 
 #[derive(Debug)]
 struct Datagram {
+    number: u64,
     begun: Time,
+    /// What it weighs in [`Fragments::bytes`].
+    weight: usize,
     /// Where each piece lies.
     pieces: Vec<(usize, usize)>,
     data: Vec<u8>,
@@ -97,7 +127,11 @@ pub struct Fragments {
     /// Whether a piece counts whose IPv4 header's checksum is wrong.
     takes_wrong_headers: bool,
     refuses_conflicts: bool,
+    are_held: bool,
+    numbers: u64,
     given_up: u64,
+    /// Which ones, until somebody takes them.
+    told: Vec<GivenUp>,
 }
 
 impl Fragments {
@@ -112,16 +146,37 @@ impl Fragments {
             hosts,
             takes_wrong_headers: false,
             refuses_conflicts: false,
+            are_held: false,
+            numbers: 0,
             given_up: 0,
+            told: Vec::new(),
         }
     }
 
     /// Whether pieces are refused that receivers put together in several ways: those that overlap
-    /// another, have no bytes, or are not the last and of a length that is no multiple of 8. No
-    /// honest sender makes such. Of IPv6 the pieces of one identification are of one datagram
-    /// whatever protocol they name (RFC 8200 s4.5).
+    /// another and are not the same, have no bytes, or are not the last and of a length that is no
+    /// multiple of 8. Where pieces are held, the other one goes, with its datagram: its sender may
+    /// have come round to the same identification. Then those of IPv6 that have one identification
+    /// are of one datagram whatever protocol they name (RFC 8200 s4.5).
     pub fn refuse_conflicts(&mut self, refuses: bool) {
         self.refuses_conflicts = refuses;
+    }
+
+    /// Whether somebody holds the pieces until their datagram is whole: then they weigh more, wait
+    /// for 2 seconds instead of 60, and [`Fragments::take_given_up`] tells which wait in vain.
+    pub fn set_held(&mut self, are_held: bool) {
+        self.are_held = are_held;
+        self.told.clear();
+    }
+
+    /// Whether [`Fragments::set_held`] said so.
+    pub fn are_held(&self) -> bool {
+        self.are_held
+    }
+
+    /// Datagrams that were given up since this was asked last, if pieces are held.
+    pub fn take_given_up(&mut self) -> Vec<GivenUp> {
+        std::mem::take(&mut self.told)
     }
 
     /// Pieces count though the checksum of their IPv4 header is wrong, which no receiver takes.
@@ -161,17 +216,26 @@ impl Fragments {
         }
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
-        let is_named = is_v4 || !self.refuses_conflicts;
+        let is_named = is_v4 || !(self.refuses_conflicts || self.are_held);
         let protocol = if is_named { piece.protocol } else { 0 };
         let key = (parsed.source, parsed.destination, id, protocol, vlan);
         let named = self.hosts.named(parsed.destination);
         let policy = named.map_or(self.policy, System::fragments);
-        // What is refused leaves nothing behind.
-        let overlaps = || self.waiting.get(&key).is_some_and(|it| it.has_some_of(&piece));
-        if self.refuses_conflicts && (piece.is_odd() || overlaps()) {
-            return Taken { is_refused: true, ..taken };
+        if self.refuses_conflicts {
+            let conflicts = self.waiting.get(&key).is_some_and(|it| it.conflicts(&piece));
+            // What is refused leaves nothing behind.
+            if piece.is_odd() || (conflicts && !self.are_held) {
+                return Taken { is_refused: true, ..taken };
+            }
+            if conflicts {
+                self.give_up(&key, Cause::Conflict);
+            }
         }
-        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(now));
+        let is_new = !self.waiting.contains_key(&key);
+        self.numbers += u64::from(is_new);
+        let number = self.numbers;
+        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(number, now));
+        taken.number = Some(datagram.number);
         let before = datagram.data.len();
         if datagram.add(&piece, policy) {
             taken.events.push(match is_v4 {
@@ -179,31 +243,51 @@ impl Fragments {
                 false => Event::Ipv6FragmentOverlap,
             });
         }
-        self.bytes += 3 * (datagram.data.len() - before);
-        if datagram.is_whole() || datagram.pieces.len() > PIECES_MAX {
-            let datagram = self.remove(&key);
-            taken.whole = datagram.filter(Datagram::is_whole).and_then(|it| it.packet(is_v4));
+        let held = if self.are_held { bytes.len() + HELD_WEIGHT } else { 0 };
+        let weight = 3 * (datagram.data.len() - before) + held;
+        datagram.weight += weight;
+        self.bytes += weight;
+        if datagram.is_whole() {
+            taken.whole = datagram.packet(is_v4);
+            match taken.whole {
+                Some(_) => drop(self.remove(&key)),
+                // Too long with its headers.
+                None => self.give_up(&key, Cause::Room),
+            }
+        } else if datagram.pieces.len() > PIECES_MAX {
+            self.give_up(&key, Cause::Room);
         }
         while self.waiting.len() > DATAGRAMS_MAX || self.bytes > BYTES_MAX {
-            self.give_up_oldest();
+            self.give_up_oldest(Cause::Room);
         }
         taken
     }
 
-    fn expire(&mut self, now: Time) {
-        while self.waiting.front().is_some_and(|(_, it)| now.since_ns(it.begun) > QUIET_NS) {
-            self.give_up_oldest();
+    /// Gives up what is not whole and will not be any more.
+    pub fn expire(&mut self, now: Time) {
+        let patience = if self.are_held { HELD_QUIET_NS } else { QUIET_NS };
+        while self.waiting.front().is_some_and(|(_, it)| now.since_ns(it.begun) > patience) {
+            self.give_up_oldest(Cause::Late);
         }
     }
 
-    fn give_up_oldest(&mut self) {
-        let oldest = self.waiting.front().map(|(key, _)| *key);
-        self.given_up += u64::from(oldest.and_then(|key| self.remove(&key)).is_some());
+    fn give_up_oldest(&mut self, cause: Cause) {
+        if let Some(oldest) = self.waiting.front().map(|(key, _)| *key) {
+            self.give_up(&oldest, cause);
+        }
+    }
+
+    fn give_up(&mut self, key: &Key, cause: Cause) {
+        let Some(Datagram { number, .. }) = self.remove(key) else { return };
+        self.given_up += 1;
+        if self.are_held {
+            self.told.push(GivenUp { number, cause });
+        }
     }
 
     fn remove(&mut self, key: &Key) -> Option<Datagram> {
         let datagram = self.waiting.remove(key)?;
-        self.bytes -= 3 * datagram.data.len();
+        self.bytes -= datagram.weight;
         Some(datagram)
     }
 }
@@ -256,10 +340,13 @@ impl Piece<'_> {
 }
 
 impl Datagram {
-    /// Whether some of a piece's bytes are there already.
-    fn has_some_of(&self, piece: &Piece<'_>) -> bool {
-        let end = piece.start + piece.data.len();
-        self.pieces.iter().any(|it| it.0 < end && piece.start < it.1)
+    /// Whether some of a piece's places are taken already, other than by the same piece.
+    fn conflicts(&self, piece: &Piece<'_>) -> bool {
+        let place = (piece.start, piece.start + piece.data.len());
+        let mut overlapping =
+            self.pieces.iter().filter(|it| it.0 < place.1 && place.0 < it.1).peekable();
+        let is_same = || self.data.get(place.0..place.1) == Some(piece.data);
+        overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same())
     }
 }
 
@@ -275,7 +362,7 @@ fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
     loop {
         let length = match *header.get(named_at)? {
             44 => return Some(FragmentHeader { offset, named_at }),
-            0 | 43 | 60 => (usize::from(*header.get(offset + 1)?) + 1) * 8,
+            0 | 43 | 60 | 135 | 139 | 140 => (usize::from(*header.get(offset + 1)?) + 1) * 8,
             51 => (usize::from(*header.get(offset + 1)?) + 2) * 4,
             _ => return None,
         };
@@ -284,9 +371,9 @@ fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
 }
 
 impl Datagram {
-    fn new(begun: Time) -> Self {
-        let (pieces, data, owners) = Default::default();
-        Self { begun, pieces, data, owners, head: None, len: None }
+    fn new(number: u64, begun: Time) -> Self {
+        let (weight, pieces, data, owners) = Default::default();
+        Self { number, begun, weight, pieces, data, owners, head: None, len: None }
     }
 
     /// Puts a piece where it belongs; whether it overlaps one that was there.
@@ -324,8 +411,8 @@ impl Datagram {
     }
 
     /// The packet, with the lengths and the checksum that it has as a whole.
-    fn packet(self, is_v4: bool) -> Option<Vec<u8>> {
-        let (mut packet, network) = self.head?;
+    fn packet(&self, is_v4: bool) -> Option<Vec<u8>> {
+        let (mut packet, network) = self.head.clone()?;
         let head_len = packet.len();
         packet.extend_from_slice(self.data.get(..self.len?)?);
         let total = packet.len() - network;
@@ -414,10 +501,7 @@ mod tests {
     fn one_that_is_too_large_is_told_of_and_left() {
         let mut fragments = Fragments::new(Policy::Bsd, 0);
         let told = take(&mut fragments, &piece(65_528, false, &[0; 64]));
-        assert_eq!(
-            told,
-            Taken { events: vec![Event::Ipv4FragmentTooLarge], whole: None, is_refused: false }
-        );
+        assert_eq!(told, Taken { events: vec![Event::Ipv4FragmentTooLarge], ..Taken::default() });
         assert_eq!((fragments.bytes, fragments.waiting.len()), (0, 0));
     }
 
@@ -432,6 +516,53 @@ mod tests {
         assert!(!take(&mut fragments, &piece(0, true, &[1; 16])).is_refused);
         assert!(take(&mut fragments, &piece(8, true, &[2; 16])).is_refused);
         assert_eq!(fragments.bytes, 3 * 16);
+    }
+
+    #[test]
+    fn held_pieces_make_room_for_others_in_their_place() {
+        let mut fragments = Fragments::new(Policy::Bsd, 0);
+        fragments.refuse_conflicts(true);
+        fragments.set_held(true);
+        let lost = take(&mut fragments, &piece(8, true, b"olderold")).number.unwrap();
+        let first = take(&mut fragments, &piece(0, true, b"aaaaaaaa")).number;
+        assert_eq!(first, Some(lost), "nobody knows that it is another");
+        take(&mut fragments, &piece(8, true, b"bbbbbbbb"));
+        let told = GivenUp { number: lost, cause: Cause::Conflict };
+        assert_eq!(fragments.take_given_up(), [told]);
+        let again = take(&mut fragments, &piece(8, true, b"bbbbbbbb"));
+        assert!(!again.is_refused && fragments.take_given_up().is_empty(), "doubled on its way");
+        for other in [piece(8, true, b"cccccccc"), piece(8, true, &[b'c'; 16])] {
+            let old = fragments.waiting.values().next().unwrap().number;
+            let taken = take(&mut fragments, &other);
+            assert_ne!(taken.number, Some(old));
+            let told = GivenUp { number: old, cause: Cause::Conflict };
+            assert_eq!(fragments.take_given_up(), [told]);
+        }
+    }
+
+    #[test]
+    fn who_holds_pieces_is_told_which_wait_in_vain() {
+        let mut fragments = Fragments::new(Policy::Bsd, 0);
+        fragments.set_held(true);
+        let numbers: Vec<_> = (0..DATAGRAMS_MAX + 1)
+            .map(|id| {
+                let mut first = piece(0, true, &[1; 8]);
+                first[4..6].copy_from_slice(&(id as u16).to_be_bytes());
+                first[10..12].fill(0);
+                let checksum = Sum::new().with(&first[..20]).checksum();
+                first[10..12].copy_from_slice(&checksum.to_be_bytes());
+                take(&mut fragments, &first).number.expect("it is a piece")
+            })
+            .collect();
+        let told = [GivenUp { number: numbers[0], cause: Cause::Room }];
+        assert_eq!(fragments.take_given_up(), told, "the oldest made room");
+        assert_eq!(fragments.take_given_up(), []);
+        fragments.expire(Time(HELD_QUIET_NS));
+        assert_eq!(fragments.take_given_up(), [], "the others have time");
+        fragments.expire(Time(HELD_QUIET_NS + 2));
+        let late = numbers[1..].iter().map(|it| GivenUp { number: *it, cause: Cause::Late });
+        assert_eq!(fragments.take_given_up(), late.collect::<Vec<_>>());
+        assert_eq!(fragments.bytes, 0);
     }
 
     proptest! {

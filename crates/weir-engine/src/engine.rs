@@ -9,7 +9,7 @@
 //! | `nat` | clients under another address |
 //! | `inbox` | handshakes that wait to be taken |
 //! | `fast_path` | flows that the kernel carries |
-//! | `reassembled` | pieces that wait for what becomes of their datagram |
+//! | `reassembled` | pieces that wait for each other, and for what becomes of their datagram |
 //! | `output`, `gather`, `answers` | what leaves |
 
 use std::collections::VecDeque;
@@ -40,8 +40,8 @@ mod usage;
 
 pub use associations::PolicyError;
 pub use metering::Counted;
-pub(crate) use reassembled::Origin;
 pub use reassembled::{Onward, Reassembled};
+pub(crate) use reassembled::{Origin, Pieces};
 pub use usage::{Usage, UsageDirection};
 
 /// Bytes of the arena: a full batch of super-packets, cut, with room around each piece.
@@ -59,7 +59,8 @@ pub struct Engine {
     pub(crate) inbox: Inbox,
     /// `None`: every packet comes through here.
     pub(crate) fast_path: Option<Box<FastPath>>,
-    /// At most [`reassembled::REASSEMBLED_MAX`].
+    pub(crate) pieces: Pieces,
+    /// Some more than [`reassembled::REASSEMBLED_MAX`] at most.
     pub(crate) reassembled: VecDeque<Box<Reassembled>>,
     pub(crate) answers: AnswerLimit,
     pub(crate) gather: Gather,
@@ -87,6 +88,7 @@ impl Engine {
             nat: None,
             inbox: Inbox::default(),
             fast_path: None,
+            pieces: Pieces::default(),
             reassembled: VecDeque::new(),
             answers: AnswerLimit::default(),
             gather: Gather::new(),
@@ -111,6 +113,7 @@ impl Engine {
     ) -> Result<Left, PolicyError> {
         self.check(&policy, &associations)?;
         self.plain.renew(&policy)?;
+        self.release_pieces();
         self.surroundings.renew(&policy);
         self.nat = Nat::renewed(self.nat.take(), &policy);
         let before = std::mem::replace(&mut self.policy, policy);

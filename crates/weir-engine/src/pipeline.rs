@@ -82,8 +82,8 @@ impl Engine {
                 self.plain.note_drop(Side::Host, frame, parsed);
             }
             self.answer_rejected(Side::Host, verdict);
-            if verdict == Verdict::Held {
-                self.note_held(bytes);
+            if self.plain.has_aside() {
+                self.settle_pieces(verdict, bytes);
             }
             if goes_to_wire(verdict) {
                 let Self { policy, gather, output, .. } = self;
@@ -110,8 +110,8 @@ impl Engine {
                 self.plain.meter.note_own_loss(LossWay::In, Side::Wire, 1, self.now);
             }
             self.answer_rejected(Side::Wire, verdict);
-            if verdict == Verdict::Held {
-                self.note_held(bytes);
+            if self.plain.has_aside() {
+                self.settle_pieces(verdict, bytes);
             }
             if goes_to_host(verdict) {
                 let clear = if verdict == Verdict::Opened { &inner } else { &outer };
@@ -132,7 +132,7 @@ impl Engine {
         run: &mut Run,
     ) -> Result<Verdict, DropReason> {
         let seen = run.pass(&mut self.plain, Side::Host, frame)?;
-        if self.plain.has_whole() {
+        if self.plain.has_aside() {
             return self.hold(frame, Side::Host, Origin::Host);
         }
         self.onward(index, frame, run, seen)
@@ -227,7 +227,7 @@ impl Engine {
                 self.peers.limit(peer, Heading::FromPeer, frame)?;
                 self.counters.ce_combined += u64::from(congestion_combined);
                 inner.pass(&mut self.plain, Side::Wire, frame)?;
-                if self.plain.has_whole()
+                if self.plain.has_aside()
                     && let Some(peer) = self.peers.id_of(peer)
                 {
                     return self.hold(frame, Side::Wire, Origin::Opened(peer));
@@ -246,7 +246,7 @@ impl Engine {
         let class = frame_class(run.parsed());
         let Some(peer) = route(&self.policy, class, Side::Wire, run.parsed())? else {
             let seen = run.pass(&mut self.plain, Side::Wire, frame)?;
-            if self.plain.has_whole() {
+            if self.plain.has_aside() {
                 return self.hold(frame, Side::Wire, Origin::Plain(self.passed(class)));
             }
             self.consider(Side::Wire, class, frame, run, seen);
@@ -258,7 +258,7 @@ impl Engine {
             return Ok(verdict);
         }
         self.plain.pass(Side::Wire, frame, parsed, &mut Default::default())?;
-        if self.plain.has_whole() {
+        if self.plain.has_aside() {
             return self.hold(frame, Side::Wire, Origin::Plain(verdict));
         }
         if verdict == Verdict::Unsealed {
@@ -283,9 +283,16 @@ impl Engine {
             self.refresh();
         }
         self.plain.pass_own(frame, parsed)?;
+        if self.plain.has_aside() {
+            return self.hold(frame, Side::Wire, Origin::Own);
+        }
+        Ok(self.hand_to_own(index, frame))
+    }
+
+    fn hand_to_own(&mut self, index: u32, frame: &mut Frame<'_>) -> Verdict {
         arrive::untag(&self.policy, frame);
         self.output.send_whole(Destination::Punt, index, frame);
-        Ok(Verdict::Punt)
+        Verdict::Punt
     }
 
     /// Decides about IP packets that the kernel opened, which came by the xfrm interface at
@@ -300,6 +307,9 @@ impl Engine {
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if verdict == Verdict::Opened {
                 self.output.send_whole(Destination::Host, index as u32, frame);
+            }
+            if self.plain.has_aside() {
+                self.settle_pieces(verdict, bytes);
             }
             self.output.verdicts.push(verdict);
             self.counters.kernel.count(bytes, verdict);
@@ -334,15 +344,30 @@ impl Engine {
                 run.note(follows);
                 self.peers.limit(peer, Heading::FromPeer, frame)?;
                 run.pass(&mut self.plain, Side::Wire, frame)?;
-                if let Some(nat) = &mut self.nat {
-                    nat.masquerade(&self.policy, peer, frame, run.walker.parsed_mut())?;
+                if self.plain.has_aside()
+                    && let Some(peer) = self.peers.id_of(peer)
+                {
+                    return self.hold(frame, Side::Wire, Origin::Kernel(peer, place));
                 }
-                self.clamp(peer, frame, run);
-                let packets = segments(frame, run.parsed());
-                protect::kernel::taken(&mut self.peers, place, frame, packets);
-                Ok(Verdict::Opened)
+                self.opened_by_kernel(peer, place, frame, run)
             }
         }
+    }
+
+    fn opened_by_kernel(
+        &mut self,
+        peer: usize,
+        place: u16,
+        frame: &mut Frame<'_>,
+        run: &mut Run,
+    ) -> Result<Verdict, DropReason> {
+        if let Some(nat) = &mut self.nat {
+            nat.masquerade(&self.policy, peer, frame, run.walker.parsed_mut())?;
+        }
+        self.clamp(peer, frame, run);
+        let packets = segments(frame, run.parsed());
+        protect::kernel::taken(&mut self.peers, place, frame, packets);
+        Ok(Verdict::Opened)
     }
 
     /// Frames that the gateway's own kernel sends: only from the own addresses, and only what must
@@ -375,6 +400,7 @@ impl Engine {
             self.counters.own_sent += 1;
         }
         self.refresh();
+        self.expire_pieces();
         if let Some(nat) = &mut self.nat {
             nat.expire(now);
         }

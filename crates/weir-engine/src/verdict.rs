@@ -45,7 +45,7 @@ pub enum Verdict {
     Punt,
     /// Taken in by the engine itself (a neighbour's answer).
     Consumed,
-    /// Waits: it makes a datagram whole that another worker judges. Counted when it goes on.
+    /// Waits until its datagram is whole and was judged. Counted when it goes on.
     Held,
     /// Dropped.
     Drop(DropReason),
@@ -226,10 +226,12 @@ drop_reasons! {
     NatNoMapping = "nat_no_mapping",
     /// More packets within each other than rules and lines look at (16).
     TunnelTooDeep = "tunnel_too_deep",
-    /// A piece of a datagram that could not be put together: no room, or too late.
+    /// A piece of a datagram that could not be put together, for there was no room.
     FragmentsFull = "fragments_full",
-    /// The last piece of a datagram that another worker was to judge, and that had to wait for one
-    /// with too many others.
+    /// A piece of a datagram whose other pieces did not come within 2 seconds.
+    FragmentsLate = "fragments_late",
+    /// A piece of a datagram that another worker was to judge, and that had to wait for one with
+    /// too many others.
     FlowQueueFull = "flow_queue_full",
     /// Of a TCP connection whose beginning was not seen, where [rules.exceptions] drops those.
     StreamUnseen = "stream_unseen",
@@ -238,8 +240,8 @@ drop_reasons! {
     /// It has other bytes than came before in the same place of its TCP stream, and nobody knows
     /// which of them the receiver takes.
     StreamConflict = "stream_conflict",
-    /// A piece of a datagram that overlaps another, has no bytes, or is of a length that no piece
-    /// but the last has: receivers put such datagrams together in several ways.
+    /// A piece of a datagram that another one overlaps, has no bytes, or is of a length that no
+    /// piece but the last has: receivers put such datagrams together in several ways.
     FragmentConflict = "fragment_conflict",
 }
 

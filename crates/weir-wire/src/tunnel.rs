@@ -86,9 +86,10 @@ impl GreHeader {
     const CHECKSUM: u16 = 0x8000;
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
-    /// Source routing, strict routing, the reserved bit behind it, version: this walk reads version
-    /// 0 without any of them. The other reserved bits are ignored (RFC 2784 s2.3).
-    const UNKNOWN: u16 = 0x4c07;
+    /// Source routing and version: this walk reads version 0 without it. Strict routing and
+    /// recursion, which receivers are to discard (RFC 2784 s2.3), Linux ignores, as all do with
+    /// the other reserved bits: so that they hide nothing, this walk does too.
+    const UNKNOWN: u16 = 0x4007;
     /// ERSPAN types I and II.
     const ERSPAN: u16 = 0x88be;
     /// ERSPAN type III.

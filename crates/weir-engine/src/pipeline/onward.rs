@@ -1,8 +1,9 @@
-//! The second half of the way of a piece whose datagram another worker has judged (docs/adr/0220).
+//! The second half of the way of pieces whose datagram was judged (docs/adr/0281).
 //!
 //! ```text
-//!   Reassembled --judged--> the piece: from the host --> route --> protect --> wire port
-//!                                      from the wire --> NAT, clamp --------> host port
+//!   Reassembled --judged--> pieces: from the host --> route --> protect --> wire port
+//!                                   from the wire --> NAT, clamp ---------> host port
+//!                                                 `-> for the gateway ----> its kernel
 //! ```
 
 use weir_wire::frame::{Frame, Time};
@@ -24,46 +25,54 @@ impl Engine {
     /// output.
     ///
     /// # Errors
-    /// Why its last piece is to be dropped.
+    /// Why its pieces are to be dropped.
     pub fn judge_reassembled(
         &mut self,
         now: Time,
         reassembled: &Reassembled,
     ) -> Result<(), DropReason> {
         self.at(now);
-        let (side, datagram) = (reassembled.side(), reassembled.datagram());
-        let judged = self.plain.judge_whole(side, now, datagram);
+        let Some(datagram) = reassembled.datagram() else { return Ok(()) };
+        let judged = self.plain.judge_whole(reassembled.side(), now, datagram);
         if let Err(reason) = judged {
-            self.answer_rejected(side, Verdict::Drop(reason));
+            self.answer_rejected(reassembled.side(), Verdict::Drop(reason));
         }
         judged
     }
 
-    /// Sends a piece on whose datagram passed. Like [`Engine::process`] with a batch of one.
-    pub fn go_on(&mut self, now: Time, onward: Onward, piece: &mut [Frame<'_>]) -> &Output {
+    /// Sends pieces on whose datagram passed: `onward` of each, all of one side. Like
+    /// [`Engine::process`].
+    pub fn go_on(&mut self, now: Time, onward: &[Onward], pieces: &mut [Frame<'_>]) -> &Output {
         self.at(now);
         let mut run = Run::default();
-        if let [frame] = piece {
+        for (index, onward) in onward.iter().enumerate().take(pieces.len()) {
+            let frame = &mut pieces[index];
             run.walk(frame);
+            let place = index as u32;
             let verdict = match onward.way {
-                Origin::Host => self.onward(0, frame, &mut run, None),
+                Origin::Host => self.onward(place, frame, &mut run, None),
                 Origin::Opened(peer) => self.on_to_host(peer, frame, &mut run),
                 Origin::Plain(verdict) => Ok(self.on_in_clear(verdict, frame, run.parsed())),
+                Origin::Kernel(peer, port) => match self.peers.index(peer) {
+                    Some(peer) => self.opened_by_kernel(peer, port, frame, &mut run),
+                    None => Err(DropReason::NoAssociation),
+                },
+                Origin::Own => Ok(self.hand_to_own(place, frame)),
             };
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             self.output.verdicts.push(verdict);
-            self.counters.side_mut(onward.side).count(onward.received_bytes, verdict);
+            onward.count(&mut self.counters, verdict);
+            let destination = match onward.side {
+                Side::Host => goes_to_wire(verdict).then_some(Destination::Wire),
+                Side::Wire => goes_to_host(verdict).then_some(Destination::Host),
+            };
+            if let Some(destination) = destination {
+                let Self { policy, gather, output, .. } = self;
+                let clear = (run.parsed(), destination);
+                leave::in_clear(policy, gather, output, (pieces, index), clear);
+            }
         }
-        let verdict = self.output.verdicts.last().copied();
-        let destination = match onward.side {
-            Side::Host => verdict.filter(|it| goes_to_wire(*it)).map(|_| Destination::Wire),
-            Side::Wire => verdict.filter(|it| goes_to_host(*it)).map(|_| Destination::Host),
-        };
-        if let Some(destination) = destination {
-            let Self { policy, gather, output, .. } = self;
-            leave::in_clear(policy, gather, output, (piece, 0), (run.parsed(), destination));
-            gather.finish(piece, output);
-        }
+        self.gather.finish(pieces, &mut self.output);
         &self.output
     }
 

@@ -6,14 +6,15 @@
 //!           `-> tunnel ------------------> the inner -+        `--Err--> the packet is dropped
 //! ```
 //!
-//! A datagram in pieces is judged with the piece that makes it whole: without that one its receiver
-//! has none of it. What cannot be looked at meets the exception of its cause.
+//! A datagram in pieces is judged with the piece that makes it whole. Where something may be
+//! dropped all its pieces wait for that, and go on together: nobody gets pieces but of what was
+//! judged (docs/adr/0281). What cannot be looked at meets the exception of its cause.
 //!
 //! Pieces come to a worker by their addresses, and the datagram's flow may be another's: then the
 //! datagram is set aside to be judged there (docs/adr/0220). What tunnels carry stays here, as all
 //! packets of a tunnel do.
 
-use weir_detect::fragments::{Fragments, Policy};
+use weir_detect::fragments::{Cause, Fragments, GivenUp, Policy};
 use weir_detect::tunnels;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, parse};
@@ -40,6 +41,26 @@ pub struct InsideCounters {
     pub given_up: u64,
 }
 
+/// What the frame waits for that was looked into last.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// For other pieces of the datagram of this number.
+    pub waits_for: Option<u64>,
+    /// It completed these, whose pieces go where it goes.
+    pub completes: Vec<u64>,
+    /// What it completed, which another worker is to judge.
+    pub datagram: Option<Vec<u8>>,
+}
+
+/// What becomes of the pieces of a datagram that was given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandoned {
+    /// As in [`Aside`].
+    pub number: u64,
+    /// `None`: they go on as they are.
+    pub reason: Option<DropReason>,
+}
+
 /// Takes packets apart, and puts pieces together.
 #[derive(Debug)]
 pub(super) struct Inside {
@@ -47,20 +68,52 @@ pub(super) struct Inside {
     exceptions: Exceptions,
     /// What receivers may read in several ways is dropped.
     refuses: bool,
+    /// Of the frame that is looked into.
+    aside: Option<Box<Aside>>,
     counters: InsideCounters,
 }
 
 impl Inside {
-    pub(super) fn new(exceptions: Exceptions, seed: u64, refuses: bool) -> Self {
-        let mut fragments = Fragments::new(Policy::default(), seed);
-        fragments.refuse_conflicts(refuses);
-        Self { fragments, exceptions, refuses, counters: InsideCounters::default() }
+    pub(super) fn new(exceptions: Exceptions, seed: u64) -> Self {
+        let fragments = Fragments::new(Policy::default(), seed);
+        let counters = InsideCounters::default();
+        Self { fragments, exceptions, refuses: false, aside: None, counters }
     }
 
-    /// Other exceptions; pieces that wait go on waiting.
-    pub(super) fn renew(&mut self, exceptions: Exceptions, refuses: bool) {
+    /// Other exceptions; pieces that wait go on waiting. `holds`: they wait in our hands.
+    pub(super) fn renew(&mut self, exceptions: Exceptions, refuses: bool, holds: bool) {
         (self.exceptions, self.refuses) = (exceptions, refuses);
         self.fragments.refuse_conflicts(refuses);
+        if self.fragments.are_held() != holds {
+            self.fragments.set_held(holds);
+        }
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.fragments.are_held()
+    }
+
+    /// What the last frame waits for, if it does.
+    pub(super) fn take_aside(&mut self) -> Option<Box<Aside>> {
+        self.aside.take()
+    }
+
+    /// Pieces that were held in vain since this was asked last.
+    pub(super) fn take_abandoned(&mut self) -> impl Iterator<Item = Abandoned> + use<> {
+        let without_room = self.exceptions.fragments.judge(DropReason::FragmentsFull).err();
+        let given_up = self.fragments.take_given_up().into_iter();
+        given_up.map(move |GivenUp { number, cause }| {
+            let reason = match cause {
+                Cause::Room => without_room,
+                Cause::Late => Some(DropReason::FragmentsLate),
+                Cause::Conflict => Some(DropReason::FragmentConflict),
+            };
+            Abandoned { number, reason }
+        })
+    }
+
+    pub(super) fn expire(&mut self, now: Time) {
+        self.fragments.expire(now);
     }
 
     pub(super) fn counters(&self) -> InsideCounters {
@@ -81,11 +134,24 @@ impl Inside {
         self.layer(now, (bytes, Link::Ethernet), parsed, 1, judge)
     }
 
-    /// The datagram that a piece completes, which nobody has judged.
+    /// Takes in a piece whose datagram another worker judges, once it is whole.
     ///
     /// # Errors
     /// Why the piece is dropped.
-    pub(super) fn complete(
+    pub(super) fn take_piece(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+    ) -> Result<(), DropReason> {
+        if let Some(whole) = self.complete(now, bytes, parsed)? {
+            self.aside.get_or_insert_default().datagram = Some(whole);
+        }
+        Ok(())
+    }
+
+    /// The datagram that a piece completes, which nobody has judged.
+    fn complete(
         &mut self,
         now: Time,
         bytes: &[u8],
@@ -96,16 +162,23 @@ impl Inside {
         if taken.is_refused {
             return Err(DropReason::FragmentConflict);
         }
-        let Some(whole) = taken.whole else {
-            let is_lost = self.fragments.given_up() > before;
-            let exception = if is_lost { self.exceptions.fragments } else { Exception::Pass };
-            return exception.judge(DropReason::FragmentsFull).map(|()| None);
-        };
-        self.counters.assembled += 1;
-        Ok(Some(whole))
+        self.counters.assembled += u64::from(taken.whole.is_some());
+        if self.holds()
+            && let Some(number) = taken.number
+        {
+            let aside = self.aside.get_or_insert_default();
+            match taken.whole {
+                Some(_) => aside.completes.push(number),
+                None => aside.waits_for = Some(number),
+            }
+        } else if taken.whole.is_none() && self.fragments.given_up() > before {
+            self.exceptions.fragments.judge(DropReason::FragmentsFull)?;
+        }
+        Ok(taken.whole)
     }
 
-    /// Has `judge` look at a datagram that another worker completed, and at what it carries.
+    /// Has `judge` look at a datagram that another worker completed, and at what it carries. Pieces
+    /// within it wait for nobody: they are not here.
     ///
     /// # Errors
     /// Why its last piece is dropped.
@@ -115,7 +188,9 @@ impl Inside {
         datagram: &[u8],
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        self.judged(now, (datagram, Link::Ethernet), (1, true), judge)
+        let judged = self.judged(now, (datagram, Link::Ethernet), (1, true), judge);
+        self.aside = None;
+        judged
     }
 
     fn layer(

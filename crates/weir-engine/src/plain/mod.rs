@@ -31,6 +31,7 @@ pub use inside::InsideCounters;
 
 use blocks::Gate;
 use inside::Inside;
+pub(crate) use inside::{Abandoned, Aside};
 
 use crate::access::Access;
 use crate::detect::{Detection, NoMemory, RuleMode, Rules};
@@ -55,19 +56,19 @@ pub(crate) struct Plain {
     icrc: Icrc,
     /// Whether flows of datagrams that come in pieces may be other workers'.
     is_one_of_several: bool,
-    /// What the last piece that passed made whole, and nobody has judged.
-    whole: Option<Vec<u8>>,
+    /// What the frame waits for that passed last, if it is not to go on.
+    aside: Option<Box<Aside>>,
 }
 
 impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
         let (access, detection, gate, inside, added) = (None, None, None, None, None);
-        let (icrc, is_one_of_several, whole) = (Icrc::Check, false, None);
-        Self { meter, access, detection, gate, inside, added, icrc, is_one_of_several, whole }
+        let (icrc, is_one_of_several, aside) = (Icrc::Check, false, None);
+        Self { meter, access, detection, gate, inside, added, icrc, is_one_of_several, aside }
     }
 
-    /// Leaves datagrams that came in pieces to whoever has their flow (see [`Plain::take_whole`]),
+    /// Leaves datagrams that came in pieces to whoever has their flow (see [`Aside::datagram`]),
     /// and keeps what it counts for the other workers.
     pub(crate) fn set_one_of_several(&mut self) {
         self.is_one_of_several = true;
@@ -86,15 +87,38 @@ impl Plain {
         }
     }
 
-    /// Whether the fragment that passed last waits for the verdict about its datagram.
+    /// Whether the frame that passed last is not to go on yet; or, if it was dropped, whether it is
+    /// so with others.
     #[inline]
-    pub(crate) fn has_whole(&self) -> bool {
-        self.whole.is_some()
+    pub(crate) fn has_aside(&self) -> bool {
+        self.aside.is_some()
     }
 
-    /// The datagram that the piece which passed last made whole, not judged yet.
-    pub(crate) fn take_whole(&mut self) -> Option<Vec<u8>> {
-        self.whole.take()
+    /// What that frame waits for.
+    pub(crate) fn aside(&self) -> Option<&Aside> {
+        self.aside.as_deref()
+    }
+
+    /// The same, for good.
+    pub(crate) fn take_aside(&mut self) -> Option<Box<Aside>> {
+        self.aside.take()
+    }
+
+    /// Whether pieces are held until their datagram was judged.
+    pub(crate) fn holds_pieces(&self) -> bool {
+        self.inside.as_ref().is_some_and(|it| it.holds())
+    }
+
+    /// Datagrams whose pieces are held in vain, since this was asked last.
+    pub(crate) fn take_abandoned(&mut self) -> impl Iterator<Item = Abandoned> + use<> {
+        self.inside.as_mut().map(|it| it.take_abandoned()).into_iter().flatten()
+    }
+
+    /// Gives up datagrams of which pieces were lost.
+    pub(crate) fn expire_pieces(&mut self, now: Time) {
+        if let Some(inside) = &mut self.inside {
+            inside.expire(now);
+        }
     }
 
     /// Whether [`Plain::renew`] would take `policy`.
@@ -139,20 +163,20 @@ impl Plain {
             None => policy.exceptions,
             Some(_) => Exceptions { layers: Exception::Drop, fragments: Exception::Drop },
         };
-        let looks = self.access.is_some() || self.detection.is_some();
-        // Rules that only watch drop nothing; lines of access do.
-        let refuses = policy.rules.as_ref().is_none_or(|it| {
-            let enforces = self.access.is_some() || it.mode != RuleMode::Watch;
-            it.limits.refuses_conflicts && enforces
-        });
-        match &mut self.inside {
-            _ if !looks => self.inside = None,
-            Some(inside) => inside.renew(exceptions, refuses),
-            None => {
-                let seed = policy.rules.as_ref().map_or(0, |rules| rules.limits.seed);
-                self.inside = Some(Box::new(Inside::new(exceptions, seed, refuses)));
-            }
+        if self.access.is_none() && self.detection.is_none() {
+            self.inside = None;
+            return;
         }
+        // Rules that only watch drop nothing; lines of access do.
+        let rules = policy.rules.as_ref();
+        let enforces =
+            self.access.is_some() || rules.is_none_or(|rules| rules.mode != RuleMode::Watch);
+        let refuses = enforces && rules.is_none_or(|rules| rules.limits.refuses_conflicts);
+        let inside = self.inside.get_or_insert_with(|| {
+            let seed = rules.map_or(0, |rules| rules.limits.seed);
+            Box::new(Inside::new(exceptions, seed))
+        });
+        inside.renew(exceptions, refuses, enforces);
     }
 
     /// Judges what a packet carries, or is the last piece of.
@@ -223,6 +247,7 @@ impl Plain {
             let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
             detection.judge_inside(now, &packet, is_spared)
         });
+        self.aside = inside.take_aside();
         if let Some(detection) = detection {
             detection.keep_told(before, side, now, told, judged.is_err());
         }
@@ -312,8 +337,9 @@ impl Plain {
             && tunnels::wraps(parsed)
         {
             judged = if self.is_one_of_several && parsed.fragment.is_some() {
-                let completed = inside.complete(frame.meta.time, frame.bytes(), parsed);
-                completed.map(|whole| self.whole = whole)
+                let taken = inside.take_piece(frame.meta.time, frame.bytes(), parsed);
+                self.aside = inside.take_aside();
+                taken
             } else {
                 self.pass_inside(side, frame, parsed)
             };

@@ -1,5 +1,5 @@
-//! Rules at the joint: floods, also on the gateway itself, that are over in the end; fragments and
-//! tunnels, judged by what they carry.
+//! Rules at the joint: floods, also on the gateway itself, that are over in the end; tunnels,
+//! judged by what they carry.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::*;
 
 pub(super) const ATTACKER: [u8; 4] = [192, 0, 2, 66];
 pub(super) const VICTIM: [u8; 4] = [10, 1, 0, 1];
-const OWN: [u8; 4] = [10, 9, 0, 1];
-const SECOND_NS: u64 = 1_000_000_000;
-const EVIL: &str = "drop udp any any -> any 99 (content:\"evil\"; sid:1;)";
+pub(super) const OWN: [u8; 4] = [10, 9, 0, 1];
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+pub(super) const EVIL: &str = "drop udp any any -> any 99 (content:\"evil\"; sid:1;)";
 
 pub(super) fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway {
     let source = RuleSource { name: "test".into(), text: rules.to_owned() };
@@ -33,7 +33,7 @@ pub(super) fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway 
     change(&mut policy);
     let meter = Meter::new(MeterLimits::default(), 7);
     let engine = Engine::new(policy, Associations::default(), meter).unwrap();
-    Gateway { engine, clock: Time(1_700_000_000 * SECOND_NS) }
+    Gateway::of(engine, Time(1_700_000_000 * SECOND_NS))
 }
 
 /// An IPv4 packet in an Ethernet frame; `flags` is the word of fragments.
@@ -161,33 +161,8 @@ fn who_is_blocked_does_not_reach_the_gateway_itself() {
     assert_eq!(gateway.dropped(Side::Wire, DropReason::Blocked), 1);
 }
 
-/// Two pieces of a datagram that says `evil` across them, and one that does not.
-fn pieces(text: &[u8; 10]) -> [Vec<u8>; 2] {
-    let datagram = udp_payload(99, text);
-    let (first, last) = datagram.split_at(16);
-    let piece = |flags, payload| ipv4(ATTACKER, VICTIM, 17, flags, payload);
-    [piece(0x2000, first), piece(2, last)]
-}
-
-#[test]
-fn a_datagram_in_pieces_is_dropped_with_the_last_of_them() {
-    let mut gateway = gateway(EVIL, |_| ());
-    let harmless = pieces(b"xxxxxxgood");
-    assert_eq!(gateway.receive(Side::Wire, &harmless).len(), 2);
-    let [first, last] = pieces(b"xxxxxxevil");
-    let [mut again, mut end] = [first, last];
-    for piece in [&mut again, &mut end] {
-        piece[18..20].copy_from_slice(&[0x77, 0x77]);
-        sign(piece);
-    }
-    assert_eq!(gateway.receive(Side::Wire, &[again]).len(), 1, "nothing is known yet");
-    assert_eq!(gateway.receive(Side::Wire, &[end]).len(), 0);
-    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 1);
-    assert_eq!(gateway.engine.inside_counters().assembled, 2);
-}
-
 /// `inner`, an Ethernet frame, in VXLAN.
-fn vxlan(inner: &[u8]) -> Vec<u8> {
+pub(super) fn vxlan(inner: &[u8]) -> Vec<u8> {
     let header = [8, 0, 0, 0, 0, 0, 7, 0];
     ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, 0, &udp_payload(4789, &[&header, inner].concat()))
 }

@@ -16,8 +16,9 @@ mod sightings;
 mod trains;
 mod wireguard;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::slice::{from_mut, from_ref};
+use std::slice::from_ref;
 
 use weir_engine::counters::Counters;
 use weir_engine::esp::open::OpeningSa;
@@ -27,7 +28,7 @@ use weir_engine::flow::FlowCounters;
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::offload::datagrams::Datagrams;
 use weir_engine::output::{Destination, Output};
-use weir_engine::pipeline::{Associations, Engine};
+use weir_engine::pipeline::{Associations, Engine, Reassembled};
 use weir_engine::policy::{
     Action, Encapsulation, FrameActions, Mode, OwnAddress, Peer, Policy, Prefix, Sealing, mapped,
 };
@@ -53,9 +54,15 @@ struct Sent {
 struct Gateway {
     engine: Engine,
     clock: Time,
+    /// Datagrams that another worker is to judge.
+    elsewhere: VecDeque<Box<Reassembled>>,
 }
 
 impl Gateway {
+    fn of(engine: Engine, clock: Time) -> Self {
+        Self { engine, clock, elsewhere: VecDeque::new() }
+    }
+
     fn receive(&mut self, side: Side, packets: &[Vec<u8>]) -> Vec<(Destination, Sent)> {
         let sent = packets
             .iter()
@@ -82,13 +89,35 @@ impl Gateway {
         let mut buffers = buffers(packets);
         let mut frames = frames(self.clock, &mut buffers, packets);
         self.engine.process(self.clock, side, &mut frames);
-        collect(self.engine.output(), &frames)
+        let mut sent = collect(self.engine.output(), &frames);
+        sent.extend(self.release());
+        sent
+    }
+
+    /// What waited for other pieces, and goes on.
+    fn release(&mut self) -> Vec<(Destination, Sent)> {
+        let mut sent = Vec::new();
+        while let Some(mut reassembled) = self.engine.take_reassembled() {
+            match reassembled.datagram() {
+                Some(_) => self.elsewhere.push_back(reassembled),
+                None => sent.extend(self.go_on(&mut reassembled)),
+            }
+        }
+        sent
+    }
+
+    fn go_on(&mut self, reassembled: &mut Reassembled) -> Vec<(Destination, Sent)> {
+        let (mut pieces, onward) = reassembled.pieces();
+        self.engine.go_on(self.clock, &onward, &mut pieces);
+        collect(self.engine.output(), &pieces)
     }
 
     fn tick(&mut self) -> Vec<(Destination, Sent)> {
         self.clock = self.clock.plus_ns(100_000_000);
         self.engine.tick(self.clock);
-        collect(self.engine.output(), &[])
+        let mut sent = collect(self.engine.output(), &[]);
+        sent.extend(self.release());
+        sent
     }
 
     fn counters(&self) -> &Counters {
@@ -195,7 +224,7 @@ fn gateway_in(encapsulation: Encapsulation, mode: Mode, own: bool, here: u8, the
         opening: vec![opening(0x1000 + u32::from(there))],
         ..Associations::default()
     };
-    Gateway { engine: Engine::new(policy, associations, meter()).unwrap(), clock: Time(1) }
+    Gateway::of(Engine::new(policy, associations, meter()).unwrap(), Time(1))
 }
 
 /// Both ends; with own addresses they have found each other.
@@ -504,7 +533,7 @@ fn what_packets_of_a_flow_share_is_found_once_and_each_fares_as_if_it_came_alone
 #[test]
 fn a_watching_gateway_passes_everything_as_it_is() {
     let engine = Engine::new(Policy::watch(1, WIRE_MTU), Associations::default(), meter()).unwrap();
-    let mut gateway = Gateway { engine, clock: Time(1) };
+    let mut gateway = Gateway::of(engine, Time(1));
     let packets = vec![udp(9000), ethernet(0x88cc, &[1; 50]), vec![1, 2, 3]];
     assert_eq!(only(Destination::Wire, gateway.receive(Side::Host, &packets)), packets);
     assert_eq!(only(Destination::Host, gateway.receive(Side::Wire, &packets)), packets);

@@ -1,9 +1,11 @@
-//! Several workers of one gateway: a datagram that comes in pieces to one of them is judged by the
-//! one that has its flow, and its last piece waits for that.
+//! Datagrams in pieces: all pieces wait until they make a datagram and that was judged, be it by
+//! another worker of the gateway, which has its flow.
 
+use weir_engine::detect::RuleMode;
 use weir_engine::pipeline::Reassembled;
+use weir_engine::policy::{Exception, Exceptions};
 
-use super::inline::{ATTACKER, VICTIM, gateway, ipv4, sign, udp_payload};
+use super::inline::{ATTACKER, EVIL, OWN, VICTIM, gateway, ipv4, sign, udp_payload, vxlan};
 use super::*;
 
 /// What says `open` opens its flow; what says `evil` there is dropped.
@@ -32,12 +34,12 @@ fn pieces(number: u8, text: &[u8]) -> [Vec<u8>; 2] {
 
 /// Both pieces come to `worker`; what waits then.
 fn complete(worker: &mut Gateway, side: Side, number: u8, text: &[u8]) -> Box<Reassembled> {
-    let [first, last] = pieces(number, text);
-    assert_eq!(worker.receive(side, &[first]).len(), 1, "nothing is known yet");
     let received = worker.counters().side(side).received;
-    assert_eq!(worker.receive(side, &[last]).len(), 0, "it waits");
+    for piece in pieces(number, text) {
+        assert_eq!(worker.receive(side, &[piece]).len(), 0, "it waits");
+    }
     assert_eq!(worker.counters().side(side).received, received, "and is counted when it goes on");
-    worker.engine.take_reassembled().expect("it is whole")
+    worker.elsewhere.pop_front().expect("it is whole")
 }
 
 /// `judge` judges; what `worker` sends then.
@@ -51,12 +53,7 @@ fn settle(
             worker.engine.drop_reassembled(&reassembled, reason);
             Vec::new()
         }
-        Ok(()) => {
-            let (mut piece, onward) = reassembled.piece();
-            let frames = from_mut(&mut piece);
-            worker.engine.go_on(worker.clock, onward, frames);
-            collect(worker.engine.output(), frames)
-        }
+        Ok(()) => worker.go_on(&mut reassembled),
     }
 }
 
@@ -70,12 +67,12 @@ fn a_datagram_is_judged_in_the_state_of_its_flow_which_another_worker_has() {
 
         let good = complete(&mut of_pieces, side, 1, b"xxxxxxgood");
         let sent = only(destination, settle(&mut of_pieces, &mut of_flow, good));
-        assert_eq!(sent, [pieces(1, b"xxxxxxgood")[1].clone()], "as it came");
+        assert_eq!(sent, pieces(1, b"xxxxxxgood"), "as they came");
         assert_eq!(of_pieces.counters().side(side).forwarded, 2);
 
         let evil = complete(&mut of_pieces, side, 2, b"xxxxxxevil");
         assert!(settle(&mut of_pieces, &mut of_flow, evil).is_empty());
-        assert_eq!(of_pieces.dropped(side, DropReason::Rule), 1);
+        assert_eq!(of_pieces.dropped(side, DropReason::Rule), 2, "both pieces");
         let mut alerts = 0;
         of_flow.engine.take_alerts(&mut |_, _| alerts += 1);
         assert_eq!(alerts, 2, "told by who has the flow");
@@ -83,7 +80,7 @@ fn a_datagram_is_judged_in_the_state_of_its_flow_which_another_worker_has() {
 
         let alone = complete(&mut of_pieces, side, 3, b"xxxxxxevil");
         let [_, mut other] = workers();
-        assert_eq!(settle(&mut of_pieces, &mut other, alone).len(), 1, "no flow was opened there");
+        assert_eq!(settle(&mut of_pieces, &mut other, alone).len(), 2, "no flow was opened there");
     }
 }
 
@@ -99,12 +96,11 @@ fn a_piece_that_another_peer_sealed_goes_on_as_it_was_opened() {
     b.engine.swap(policy, Associations::default()).unwrap();
     b.engine.set_one_of_several();
     let before = b.counters().wire.clone();
-    let arrived = only(Destination::Host, b.receive(Side::Wire, &sealed));
-    assert_eq!(arrived, [pieces(1, b"xxxxxxgood")[0].clone()]);
-    let waiting = b.engine.take_reassembled().expect("it is whole");
+    assert!(b.receive(Side::Wire, &sealed).is_empty());
+    let waiting = b.elsewhere.pop_front().expect("it is whole");
     let [_, mut of_flow] = workers();
     let sent = only(Destination::Host, settle(&mut b, &mut of_flow, waiting));
-    assert_eq!(sent, [pieces(1, b"xxxxxxgood")[1].clone()]);
+    assert_eq!(sent, pieces(1, b"xxxxxxgood"));
     let wire = &b.counters().wire;
     assert_eq!((wire.opened, wire.received), (2, before.received + 2));
     let bytes: usize = sealed.iter().map(Vec::len).sum();
@@ -115,24 +111,137 @@ fn a_piece_that_another_peer_sealed_goes_on_as_it_was_opened() {
 #[test]
 fn more_than_may_wait_are_dropped_and_counted() {
     let [mut worker, _] = workers();
-    for number in 0..=255 {
-        let [first, last] = pieces(number, b"xxxxxxgood");
-        worker.receive(Side::Wire, &[first, last]);
-    }
-    assert_eq!(worker.dropped(Side::Wire, DropReason::FlowQueueFull), 0);
-    let mut one_more = pieces(0, b"xxxxxxgood");
-    for piece in &mut one_more {
-        piece[18] = 0x77;
-        sign(piece);
-    }
-    worker.receive(Side::Wire, &one_more);
-    assert_eq!(worker.dropped(Side::Wire, DropReason::FlowQueueFull), 1);
+    let of = |number: u16| {
+        let mut pieces = pieces(number as u8, b"xxxxxxgood");
+        for piece in &mut pieces {
+            piece[18] = (number >> 8) as u8;
+            sign(piece);
+        }
+        pieces
+    };
+    let batch: Vec<_> = (0..=256).flat_map(of).collect();
+    worker.receive(Side::Wire, &batch);
+    assert_eq!(worker.elsewhere.len(), 256);
+    assert_eq!(worker.dropped(Side::Wire, DropReason::FlowQueueFull), 2, "both pieces of the last");
 }
 
 #[test]
 fn a_worker_that_is_alone_judges_at_once() {
-    let mut alone = gateway(RULES, |_| ());
+    for side in [Side::Host, Side::Wire] {
+        let mut alone = gateway(EVIL, |_| ());
+        let good = pieces(1, b"xxxxxxgood");
+        assert_eq!(alone.receive(side, &good[..1]).len(), 0, "nothing is known yet");
+        let there = if side == Side::Host { Destination::Wire } else { Destination::Host };
+        assert_eq!(only(there, alone.receive(side, &good[1..])), good);
+        assert_eq!(alone.receive(side, &pieces(2, b"xxxxxxevil")).len(), 0);
+        assert_eq!(alone.dropped(side, DropReason::Rule), 2);
+        assert_eq!(alone.counters().side(side).forwarded, 2);
+        assert_eq!(alone.engine.inside_counters().assembled, 2);
+    }
+}
+
+/// A host that did not get the piece that made the datagram whole puts another in its place.
+#[test]
+fn a_piece_that_comes_after_its_datagram_was_judged_waits_for_another_whole() {
+    let mut gateway = gateway(EVIL, |_| ());
+    let good = pieces(1, b"xxxxxxgood");
+    let [first, evil] = pieces(1, b"xxxxxxevil");
+    assert_eq!(only(Destination::Host, gateway.receive(Side::Wire, &good)), good);
+    assert_eq!(gateway.receive(Side::Wire, from_ref(&evil)).len(), 0, "of what is it a piece?");
+    assert_eq!(gateway.receive(Side::Wire, from_ref(&first)).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 2, "of this");
+}
+
+#[test]
+fn pieces_without_the_others_are_dropped_when_their_time_is_over() {
+    let mut gateway = gateway(EVIL, |_| ());
     let [first, last] = pieces(1, b"xxxxxxgood");
-    assert_eq!(alone.receive(Side::Wire, &[first, last]).len(), 2);
-    assert!(alone.engine.take_reassembled().is_none());
+    assert_eq!(gateway.receive(Side::Wire, &[first]).len(), 0);
+    for _ in 0..21 {
+        assert!(gateway.tick().is_empty());
+    }
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::FragmentsLate), 1);
+    assert_eq!(gateway.receive(Side::Wire, &[last]).len(), 0, "it begins anew");
+}
+
+#[test]
+fn pieces_without_room_meet_the_exception() {
+    let first = |number: u16| {
+        let mut first = pieces(0, b"xxxxxxgood")[0].clone();
+        first[18..20].copy_from_slice(&number.to_be_bytes());
+        sign(&mut first);
+        first
+    };
+    for (fragments, gone) in [(Exception::Pass, (1, 0)), (Exception::Drop, (0, 1))] {
+        let exceptions = Exceptions { fragments, ..Exceptions::default() };
+        let mut gateway = gateway(EVIL, |policy| policy.exceptions = exceptions);
+        let sent = (0..=4096).flat_map(|it| gateway.receive(Side::Wire, &[first(it)])).count();
+        let dropped = gateway.dropped(Side::Wire, DropReason::FragmentsFull);
+        assert_eq!((sent, dropped), gone);
+    }
+}
+
+#[test]
+fn rules_that_only_watch_hold_nothing_back() {
+    let watch = |policy: &mut Policy| policy.rules.as_mut().unwrap().mode = RuleMode::Watch;
+    let mut watching = gateway(EVIL, watch);
+    for piece in pieces(1, b"xxxxxxevil") {
+        assert_eq!(watching.receive(Side::Wire, from_ref(&piece)).len(), 1);
+    }
+    // What waits goes on when rules begin to watch, or are gone.
+    for change in [&watch as &dyn Fn(&mut Policy), &|policy| policy.rules = None] {
+        let mut gateway = gateway(EVIL, |_| ());
+        let [first, last] = pieces(1, b"xxxxxxgood");
+        assert!(gateway.receive(Side::Wire, from_ref(&first)).is_empty());
+        let mut policy = gateway.engine.policy().clone();
+        change(&mut policy);
+        gateway.engine.swap(policy, Associations::default()).unwrap();
+        assert_eq!(only(Destination::Host, gateway.release()), [first]);
+        assert_eq!(only(Destination::Host, gateway.receive(Side::Wire, from_ref(&last))), [last]);
+    }
+}
+
+#[test]
+fn what_carries_a_piece_waits_with_it() {
+    let mut gateway = gateway(EVIL, |_| ());
+    let good = pieces(1, b"xxxxxxgood").map(|it| vxlan(&it));
+    let evil = pieces(2, b"xxxxxxevil").map(|it| vxlan(&it));
+    assert_eq!(gateway.receive(Side::Wire, &good[..1]).len(), 0);
+    assert_eq!(only(Destination::Host, gateway.receive(Side::Wire, &good[1..])), good);
+    assert_eq!(gateway.receive(Side::Wire, &evil).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 2);
+    // In pieces itself.
+    let cut = |number: u8, carrier: &[u8]| {
+        let (first, last) = carrier[34..].split_at(24);
+        [(0x2000, first), (3, last)].map(|(flags, payload)| {
+            let mut piece = ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, flags, payload);
+            piece[19] = number;
+            sign(&mut piece);
+            piece
+        })
+    };
+    let good = [cut(1, &good[0]), cut(2, &good[1])].concat();
+    assert_eq!(gateway.receive(Side::Wire, &good[..3]).len(), 0);
+    assert_eq!(only(Destination::Host, gateway.receive(Side::Wire, &good[3..])), good);
+    let evil = [cut(3, &evil[0]), cut(4, &evil[1])].concat();
+    assert_eq!(gateway.receive(Side::Wire, &evil).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 2 + 4);
+}
+
+#[test]
+fn pieces_for_the_gateway_itself_wait_too() {
+    let mut gateway = gateway(EVIL, |_| ());
+    let to_us = |text: &[u8]| {
+        pieces(1, text).map(|mut piece| {
+            piece[..6].copy_from_slice(&GATEWAY_A);
+            piece[30..34].copy_from_slice(&OWN);
+            sign(&mut piece);
+            piece
+        })
+    };
+    let good = to_us(b"xxxxxxgood");
+    assert_eq!(gateway.receive(Side::Wire, &good[..1]).len(), 0);
+    assert_eq!(only(Destination::Punt, gateway.receive(Side::Wire, &good[1..])), good);
+    assert_eq!(gateway.receive(Side::Wire, &to_us(b"xxxxxxevil")).len(), 0);
+    assert_eq!(gateway.counters().wire.punted, 2);
 }

@@ -40,7 +40,7 @@ fn end(here: u8, there: u8) -> Gateway {
     let mut policy = policy.with_peers(vec![peer]);
     policy.keying_port = Some(PORT);
     let engine = Engine::new(policy, Associations::default(), meter()).unwrap();
-    Gateway { engine, clock: Time(1) }
+    Gateway::of(engine, Time(1))
 }
 
 /// What a handshake gives.

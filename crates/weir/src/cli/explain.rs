@@ -160,23 +160,27 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
             "no honest host nests so many tunnels: see who sends it. `layers = \"pass\"` in \
              [rules.exceptions] lets such packets go on unlooked at."
         }
-        FragmentsFull => {
-            "a flood of fragments, or hosts that fragment much: see who sends them. `fragments = \
-             \"pass\"` in [rules.exceptions] lets them go on unlooked at."
-        }
         FlowQueueFull => {
             "many fragmented datagrams at once for one worker: see who sends them, or have hosts \
              send datagrams that fit the MTU."
         }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
-        StreamUnseen | StreamGap | StreamConflict | FragmentConflict => remedy_of_stream(reason),
+        StreamUnseen | StreamGap | StreamConflict | FragmentConflict | FragmentsFull
+        | FragmentsLate => remedy_of_stream(reason),
         _ => remedy_of_access(reason),
     }
 }
 
-/// The same of streams that nobody can look at.
+/// The same of streams and datagrams that nobody can look at.
 fn remedy_of_stream(reason: DropReason) -> &'static str {
     match reason {
+        DropReason::FragmentsFull => {
+            "a flood of fragments, or hosts that fragment much: see who sends them. `fragments = \
+             \"pass\"` in [rules.exceptions] lets them go on unlooked at."
+        }
+        DropReason::FragmentsLate => {
+            "pieces were lost before they came here: look for loss, or too small an MTU."
+        }
         DropReason::StreamUnseen => {
             "the connection is older than the gateway's look at it: its ends have to open a new \
              one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."

@@ -255,6 +255,17 @@ def _(flow, word):
     return b"pad:" + word + TAIL
 
 
+@case("the last fragment to another hardware address")
+def _(flow, word):
+    # The receiver has pieces left over from the word before.
+    id = 0x1300 | word[0]
+    head, body, tail = pieces(flow, word, id)
+    flow.send_all([head, tail])
+    flow.wire.send(pieces(flow, twisted(word), id)[1], to=bytes.fromhex("020000000099"))
+    flow.send_all([body, head, tail])
+    return b"pad:" + word + TAIL
+
+
 @case("fragment within a tunnel")
 def _(flow, word):
     head, body, tail = pieces(flow, word, 11)

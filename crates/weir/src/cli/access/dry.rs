@@ -14,7 +14,7 @@ use weir_engine::access::{
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
 use weir_engine::policy::{Policy, mapped};
-use weir_engine::verdict::{Side, Verdict};
+use weir_engine::verdict::Side;
 use weir_port::capture::CaptureReader;
 use weir_store::clock;
 use weir_wire::frame::Time;
@@ -400,17 +400,15 @@ fn judge(policy: &Arc<AccessPolicy>, capture: &Path) -> Result<Judged> {
     // No seed: nobody who could make entries collide waits for the answer.
     let meter = Meter::new(MeterLimits::for_captures(), 0);
     let mut engine = Engine::new(watch, Associations::default(), meter)?;
-    let (mut allowed, mut denied) = (0, 0);
+    let mut packets = 0;
     let read = || format!("cannot read {}", capture.display());
     let mut reader = CaptureReader::open(capture).with_context(read)?;
     let mut take = |frames: &mut [weir_wire::frame::Frame<'_>]| {
         let Some(now) = frames.last().map(|frame| frame.meta.time) else { return };
-        for verdict in &engine.process(now, Side::Wire, frames).verdicts {
-            match verdict {
-                Verdict::Drop(_) => denied += 1,
-                _ => allowed += 1,
-            }
-        }
+        packets += frames.len() as u64;
+        engine.process(now, Side::Wire, frames);
+        // Pieces that go on go nowhere.
+        while engine.take_reassembled().is_some() {}
         while engine.take_access_event().is_some() {}
         engine.expire(now, &mut |_| {});
     };
@@ -423,5 +421,6 @@ fn judge(policy: &Arc<AccessPolicy>, capture: &Path) -> Result<Judged> {
         packets: hits.packets,
     };
     let lines = access.hits_by_line().map(line).collect();
-    Ok(Judged { packets: allowed + denied, allowed, denied, lines })
+    let denied = engine.counters().wire.dropped_total();
+    Ok(Judged { packets, allowed: packets - denied, denied, lines })
 }

@@ -241,7 +241,7 @@ fn comment(verdict: Option<Verdict>) -> String {
         Some(Verdict::Unsealed) => "unsealed".to_owned(),
         Some(Verdict::Tagged) => "tagged".to_owned(),
         Some(Verdict::Handed) => "handed to the kernel's ESP".to_owned(),
-        Some(Verdict::Held) => "held: its datagram is judged by another worker".to_owned(),
+        Some(Verdict::Held) => "held: until its datagram is whole and was judged".to_owned(),
         Some(Verdict::Drop(reason)) => format!("dropped: {}", reason.name()),
     }
 }

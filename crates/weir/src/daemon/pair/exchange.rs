@@ -148,9 +148,14 @@ impl Exchange {
         for journey in self.journeys.try_iter().take(HEARD_A_ROUND) {
             self.arrived(relay, journey, now);
         }
-        while let Some(reassembled) = relay.engine().take_reassembled() {
+        while let Some(mut reassembled) = relay.engine().take_reassembled() {
+            let Some(datagram) = reassembled.datagram() else {
+                relay.go_on(now, &mut reassembled);
+                continue;
+            };
+            let worker = self.worker_of(reassembled.side(), datagram);
             let journey = Journey { reassembled, from: self.number, judged: None };
-            match self.worker_of(&journey.reassembled) {
+            match worker {
                 own if own == self.number => self.arrived(relay, journey, now),
                 other => self.send(relay.engine(), other, journey),
             }
@@ -182,12 +187,12 @@ impl Exchange {
     }
 
     /// The worker of a datagram's flow; this one where the kernel does not say.
-    fn worker_of(&self, reassembled: &Reassembled) -> usize {
-        let side = match reassembled.side() {
+    fn worker_of(&self, side: Side, datagram: &[u8]) -> usize {
+        let side = match side {
             Side::Host => SteeredSide::Host,
             Side::Wire => SteeredSide::Wire,
         };
-        let worker = self.flows.worker_of(side, reassembled.datagram());
+        let worker = self.flows.worker_of(side, datagram);
         worker.ok().filter(|it| *it < self.ways.len()).unwrap_or(self.number)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use weir_engine::offload::datagrams::Datagrams;
 use weir_engine::output::{Destination, Output, Packet};
-use weir_engine::pipeline::{Engine, Reassembled};
+use weir_engine::pipeline::{Engine, Onward, Reassembled};
 use weir_engine::proof::WireProof;
 use weir_engine::rdma::LossWay;
 use weir_engine::verdict::{DropReason, Side};
@@ -307,14 +307,30 @@ impl Relay {
         judged
     }
 
-    /// Sends the piece on whose datagram passed.
+    /// Sends on what waited for other pieces, where this worker is alone.
+    pub fn release(&mut self, now: Time) {
+        while let Some(mut reassembled) = self.engine.take_reassembled() {
+            self.go_on(now, &mut reassembled);
+        }
+    }
+
+    /// Sends the pieces on whose datagram passed.
     pub fn go_on(&mut self, now: Time, reassembled: &mut Reassembled) {
-        let Self { ports: Ports { host, wire, .. }, engine, bystanders, proof, .. } = self;
-        let (mut piece, onward) = reassembled.piece();
-        let frames = std::slice::from_mut(&mut piece);
+        let side = reassembled.side();
+        let (mut pieces, onward) = reassembled.pieces();
+        for (frames, onward) in pieces.chunks_mut(BATCH).zip(onward.chunks(BATCH)) {
+            self.send_on(now, side, frames, onward);
+        }
+    }
+
+    fn send_on(&mut self, now: Time, side: Side, frames: &mut [Frame<'_>], onward: &[Onward]) {
+        let Self { ports: Ports { host, wire, own, .. }, engine, bystanders, proof, .. } = self;
         let output = engine.go_on(now, onward, frames);
-        if onward.side() == Side::Wire {
+        if side == Side::Wire {
             bystanders.from_wire(frames, &output.verdicts, true);
+        }
+        if let Some(own) = own {
+            deliver(output, frames, Destination::Punt, own.as_mut(), |_| true);
         }
         let lost_at_wire = deliver_to_wire(output, frames, proof, wire.as_mut());
         let lost_at_host = deliver(output, frames, Destination::Host, host.as_mut(), |_| true);

@@ -222,8 +222,9 @@ impl Worker {
             fast_path.iter_mut().for_each(|fast_path| fast_path.after_round(relay));
             self.key();
             let now = clock::time();
-            if let Some(exchange) = &mut self.exchange {
-                exchange.pass(&mut self.relay, now);
+            match &mut self.exchange {
+                Some(exchange) => exchange.pass(&mut self.relay, now),
+                None => self.relay.release(now),
             }
             if now.since_ns(self.ticked) >= TICK_NS || now < self.ticked {
                 self.tick(now)?;
