@@ -195,7 +195,7 @@ impl Conversation {
             return passed_over;
         }
         if limits.midstream && !view.payload.is_empty() && !self.streams[side].has_begun() {
-            self.streams[side].begin(sequence.wrapping_sub(1));
+            self.streams[side].pick_up(sequence);
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let is_opaque = matches!(&self.application, Application::Tls(it) if it.is_encrypted());

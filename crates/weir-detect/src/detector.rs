@@ -605,10 +605,11 @@ impl Detector {
         self.evaluator.by_rate
     }
 
-    /// Whether a connection may be over for both its ends, as far as they have said.
-    pub(crate) fn may_be_over(&self, slot: FlowSlot) -> bool {
+    /// Whether a connection may be over for both its ends, as far as they have said, when this
+    /// side begins anew.
+    pub(crate) fn may_be_over_for(&self, slot: FlowSlot, direction: Direction) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
-        conversation.is_none_or(|it| it.may_be_over())
+        conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
     }
 
     /// What there is to tell of a flow.

@@ -50,6 +50,8 @@ pub(crate) struct Taken {
 pub(crate) struct Stream {
     /// Sequence number of the stream's next byte.
     next: Option<u32>,
+    /// It began by a SYN.
+    is_whole: bool,
     /// Bytes before the window.
     before: u64,
     window: Vec<u8>,
@@ -122,14 +124,20 @@ impl Stream {
     /// The stream begins behind this sequence number (a SYN's).
     pub(crate) fn begin(&mut self, syn: u32) {
         if self.next.is_none() {
-            self.next = Some(syn.wrapping_add(1));
+            (self.next, self.is_whole) = (Some(syn.wrapping_add(1)), true);
         }
+    }
+
+    /// The stream was picked up at this number: what came before was not seen.
+    pub(crate) fn pick_up(&mut self, sequence: u32) {
+        self.next = Some(sequence);
     }
 
     /// The same, of a stream that has another beginning: whatever it held goes.
     pub(crate) fn begin_again(&mut self, syn: u32) {
         let Self { system, refusals, .. } = *self;
-        *self = Self { next: Some(syn.wrapping_add(1)), system, refusals, ..Self::default() };
+        *self = Self { system, refusals, ..Self::default() };
+        self.begin(syn);
     }
 
     /// Whether anything was said.
@@ -157,6 +165,13 @@ impl Stream {
         &self.window[self.window.len() - count.min(self.window.len())..]
     }
 
+    /// Whether the beginning of a stream that begins by a SYN is behind a segment.
+    fn begins_behind(&self, sequence: u32) -> bool {
+        let Some(next) = self.next.filter(|_| self.is_whole) else { return false };
+        let behind = next.wrapping_sub(sequence);
+        behind < AHEAD_MAX && u64::from(behind) > self.before + self.window.len() as u64
+    }
+
     /// Takes a segment in.
     pub(crate) fn take(&mut self, sequence: u32, bytes: &[u8]) -> Taken {
         let Some(next) = self.next else { return Taken::default() };
@@ -182,7 +197,10 @@ impl Stream {
         } else {
             let ahead = sequence.wrapping_sub(next);
             if ahead > AHEAD_MAX {
-                return Taken::default();
+                // Of another connection, perhaps one that is not over.
+                let is_refused = self.refusals.conflicts && self.is_whole;
+                let refused = is_refused.then_some(Unseen::Conflict);
+                return Taken { refused, ..Taken::default() };
             }
             let is_full =
                 self.waiting_bytes + bytes.len() > WAITING_MAX || self.waiting.len() >= PIECES_MAX;
@@ -328,6 +346,9 @@ impl Stream {
         let known = self.acknowledged.map_or(0, |it| it.wrapping_sub(sequence) as i32).max(0);
         let Some(bytes) = bytes.get(known as usize..) else { return false };
         let sequence = sequence.wrapping_add(known as u32);
+        if self.begins_behind(sequence) && !bytes.is_empty() {
+            return true;
+        }
         let behind = next.wrapping_sub(sequence);
         if behind > AHEAD_MAX {
             return self.differs_from_waiting(sequence, bytes);
@@ -546,6 +567,28 @@ mod tests {
         assert_eq!(stream.take(50_000, b"!").refused, None, "a keepalive");
         assert_eq!(stream.take(49_001, &[7; 1000]).refused, None);
         assert_eq!(stream.take(49_001, &[7; 1001]).refused, Some(Unseen::Conflict));
+    }
+
+    #[test]
+    fn what_was_said_before_its_beginning_or_far_ahead_is_none_of_it() {
+        let of = |is_picked_up: bool| {
+            let mut stream = Stream::default();
+            stream.refuse(Refusals { gaps: false, conflicts: true });
+            match is_picked_up {
+                true => stream.pick_up(100_001),
+                false => stream.begin(100_000),
+            }
+            stream
+        };
+        for at in [99_999, 1000, 100_001_u32.wrapping_sub(AHEAD_MAX + 9)] {
+            assert_eq!(of(false).take(at, b"xx").refused, Some(Unseen::Conflict), "{at}");
+            assert_eq!(of(true).take(at, b"xx").refused, None, "{at}: its beginning is not known");
+        }
+        let mut stream = of(false);
+        stream.acknowledge(100_001);
+        assert_eq!(stream.take(100_000, b"!").refused, None, "a keepalive");
+        stream.take(100_001, b"abc");
+        assert_eq!(stream.take(100_001, b"abc").refused, None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl FlowTable {
                 let is_quiet = now.since_ns(entry.last) > QUIET_NS;
                 let begins_anew = entry.ended & bit(from_first) != 0
                     && begins(parsed)
-                    && detector.may_be_over(entry.slot);
+                    && detector.may_be_over_for(entry.slot, entry.direction(from_first));
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }

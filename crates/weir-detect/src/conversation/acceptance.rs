@@ -73,9 +73,9 @@ pub(super) struct Acceptance {
     goes_on: bool,
     /// Acknowledgments of what is long ago are believed: some receivers take what comes with them.
     pub(super) believes_old: bool,
-    /// A reset came that its receiver heeds: it has the number of what it waits for (RFC 5961
-    /// s3.2).
-    is_reset: bool,
+    /// By which side a reset came that its receiver heeds, if it gets it: it has the number of
+    /// what that waits for (RFC 5961 s3.2).
+    is_reset_by: [bool; 2],
     /// Number of the client's last SYN.
     syn: u32,
     /// The server's answer before the last one: the client tells which of them it took.
@@ -99,7 +99,7 @@ impl Acceptance {
             if header.flags & RST == 0 {
                 self.begin(side, header);
             } else {
-                self.is_reset |= header.sequence == self.sides[side].acknowledged;
+                self.is_reset_by[side] |= header.sequence == self.sides[side].acknowledged;
             }
             return true;
         }
@@ -240,12 +240,13 @@ impl Acceptance {
         is_whole.then(|| self.sides.each_ref().map(|it| it.sent.wrapping_sub(it.first).into()))
     }
 
-    /// Whether it is over for both ends, or was not seen from its beginning: a reset that is heeded
-    /// came, or both have all that the other said.
-    pub(super) fn may_be_over(&self) -> bool {
+    /// Whether it is over for both ends when this side begins anew, or was not seen from its
+    /// beginning: the other side has reset it, or both have all that the other said. Whether a
+    /// side's own reset arrived only the other's answer tells.
+    pub(super) fn may_be_over_for(&self, side: usize) -> bool {
         let has_ended = |it: &Side| it.fin.is_some_and(|fin| !is_before(it.acknowledged, fin));
         let is_whole = self.sides.iter().all(|it| it.has_begun);
-        !is_whole || self.is_reset || self.sides.iter().all(has_ended)
+        !is_whole || self.is_reset_by[1 - side] || self.sides.iter().all(has_ended)
     }
 
     /// Whether anything was said behind both beginnings.

@@ -25,9 +25,9 @@ impl Conversation {
         is_taken
     }
 
-    /// Whether both ends may have forgotten it.
-    pub(crate) fn may_be_over(&self) -> bool {
-        self.acceptance.may_be_over()
+    /// Whether both ends may have forgotten it when this side begins anew.
+    pub(crate) fn may_be_over_for(&self, side: usize) -> bool {
+        self.acceptance.may_be_over_for(side)
     }
 
     /// Whether a SYN of a side may be the one that counts.

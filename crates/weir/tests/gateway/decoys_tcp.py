@@ -83,6 +83,22 @@ def _(flow, word):
     flow.say(word)
 
 
+def another(name, number):
+    """A reset and a SYN that never arrive, as if the same ports began anew at another number."""
+
+    @case(name)
+    def _(flow, word):
+        other = {"to": bytes.fromhex("020000000099")}
+        flow.send(0, b"", flags=RST, link=other)
+        flow.send(number, b"", flags=SYN, ack=0, link=other)
+        flow.say(word)
+
+
+another("reset and syn to another hardware address", 0x50000000)
+another("reset and syn of a number ahead", 1000)
+another("reset and syn of a number behind", -1000)
+
+
 @case("the same ports after both fins")
 def _(flow, word):
     flow.send(0, DECOY, flags=ACK | PSH | FIN)
