@@ -28,6 +28,8 @@ pub struct FlowSlot(u32);
 
 /// After so many bytes, or as many as before, it is found out anew how much memory a flow holds.
 const WEIGH_LEN: u64 = 2048;
+/// Flows of which that is not yet found out, at most.
+const LISTED_MAX: usize = 64;
 const PROTOCOL_TCP: u8 = 6;
 /// Datagrams of a flow that are tried for what is spoken.
 const TRIES_MAX: u8 = 4;
@@ -141,10 +143,17 @@ pub(crate) struct Flow {
     /// Memory that it held, and bytes that it had carried, when that was found out last.
     memory: usize,
     weighed_at: u64,
+    /// It is among those of [`Slab::listed`].
+    is_listed: bool,
 }
 heap_size!(Flow { conversation, dialogue, operations, texts });
 
 impl Flow {
+    /// Bytes that it has carried since it was found out what it holds.
+    fn unweighed(&self) -> u64 {
+        self.bytes[0] + self.bytes[1] - self.weighed_at
+    }
+
     /// Takes the packet into account, before rules see it.
     pub(crate) fn update(&mut self, now: Time, direction: Direction, view: &View<'_>) {
         let side = direction.index();
@@ -443,12 +452,16 @@ pub(crate) struct Slab {
     free: Vec<u32>,
     capacity: usize,
     memory: usize,
+    /// Flows of which it is to be found out what they hold, once [`LISTED_MAX`] others have said
+    /// something.
+    listed: VecDeque<FlowSlot>,
 }
 
 impl Slab {
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.min(u32::MAX as usize - 1);
-        Self { flows: Vec::new(), free: Vec::new(), capacity, memory: 0 }
+        let (flows, free, listed) = Default::default();
+        Self { flows, free, capacity, memory: 0, listed }
     }
 
     /// How many flows have a slot.
@@ -490,16 +503,32 @@ impl Slab {
         self.memory
     }
 
-    /// Finds out what the flow of a slot holds, if it has carried enough since that was done.
+    /// Finds out what the flow of a slot holds, if it has carried enough since that was done. One
+    /// that has not is found out about later, if it says no more: little may become much.
     pub(crate) fn weigh(&mut self, slot: FlowSlot) {
         let Some(flow) = self.taken_mut(slot) else { return };
-        let carried = flow.bytes[0] + flow.bytes[1];
-        if carried - flow.weighed_at < WEIGH_LEN.min(flow.weighed_at) {
+        if flow.unweighed() >= WEIGH_LEN.min(flow.weighed_at) {
+            return self.weigh_now(slot);
+        }
+        if std::mem::replace(&mut flow.is_listed, true) {
             return;
         }
+        self.listed.push_back(slot);
+        if self.listed.len() > LISTED_MAX
+            && let Some(first) = self.listed.pop_front()
+        {
+            if let Some(flow) = self.taken_mut(first) {
+                flow.is_listed = false;
+            }
+            self.weigh_now(first);
+        }
+    }
+
+    fn weigh_now(&mut self, slot: FlowSlot) {
+        let Some(flow) = self.taken_mut(slot) else { return };
         let size = flow.heap_size();
         let before = std::mem::replace(&mut flow.memory, size);
-        flow.weighed_at = carried;
+        flow.weighed_at = flow.bytes[0] + flow.bytes[1];
         self.memory = self.memory - before + size;
     }
 
@@ -530,5 +559,35 @@ impl Slab {
             flow.is_passed = false;
             flow.is_bypassed = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_that_says_little_and_holds_much_is_weighed_when_others_have_spoken() {
+        let mut slab = Slab::new(1000);
+        let speak = |slab: &mut Slab, slot: &mut FlowSlot, bytes: u64, holds: usize| {
+            let flow = slab.at(slot).unwrap();
+            flow.bytes[0] += bytes;
+            flow.texts.push((0, vec![0; holds]));
+            slab.weigh(*slot);
+        };
+        let mut slots = vec![FlowSlot::default(); 200];
+        for slot in &mut slots {
+            speak(&mut slab, slot, 5000, 0);
+        }
+        let before = slab.memory();
+        for (number, slot) in (1..).zip(&mut slots) {
+            speak(&mut slab, slot, 100, 100_000);
+            let known = (slab.memory() - before) / 100_000;
+            assert!(known + LISTED_MAX >= number, "{known} of {number}");
+        }
+        for slot in slots {
+            slab.release(slot);
+        }
+        assert_eq!(slab.memory(), 0);
     }
 }

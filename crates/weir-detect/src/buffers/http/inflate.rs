@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use flate2::write::{DeflateDecoder, GzDecoder, ZlibDecoder};
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
 use super::odd::contains;
 use crate::digest::Digester;
@@ -57,7 +57,8 @@ struct Layer {
 enum State {
     /// Too little came.
     Open,
-    Gzip(GzDecoder<Vec<u8>>),
+    /// Of several members, it may be (RFC 1952 s2.2).
+    Gzip(MultiGzDecoder<Vec<u8>>),
     Zlib(ZlibDecoder<Vec<u8>>),
     Bare(DeflateDecoder<Vec<u8>>),
     /// It is not compressed, or could not be read: the bytes are taken as they come.
@@ -252,7 +253,7 @@ impl State {
         let [first, second, ..] = given else { return None };
         let word = u16::from_be_bytes([*first, *second]);
         Some(match (first, second) {
-            (0x1f, 0x8b) => Self::Gzip(GzDecoder::new(Vec::new())),
+            (0x1f, 0x8b) => Self::Gzip(MultiGzDecoder::new(Vec::new())),
             // RFC 1950 s2.2.
             _ if first & 15 == 8 && word.is_multiple_of(31) => {
                 Self::Zlib(ZlibDecoder::new(Vec::new()))
@@ -380,6 +381,26 @@ mod tests {
             assert_eq!(inflated(b"gzip", &bare, piece), TEXT);
         }
         assert!(Inflate::of(b"identity").is_none());
+    }
+
+    #[test]
+    fn what_stands_behind_the_first_member_is_shown() {
+        let long = [TEXT; 100].concat();
+        for (first, rest) in
+            [(&b""[..], gzipped(b"evil")), (TEXT, gzipped(b"evil")), (&long, gzipped(b"evil"))]
+        {
+            let sent = [gzipped(first), rest].concat();
+            for piece in [1, 7, 10_000] {
+                assert_eq!(inflated(b"gzip", &sent, piece), [first, b"evil"].concat());
+            }
+        }
+        for first in [&b""[..], TEXT, &long] {
+            let sent = [&gzipped(first)[..], b"plain evil"].concat();
+            for piece in [1, 7, 10_000] {
+                let found = inflated(b"gzip", &sent, piece);
+                assert!(found.starts_with(first) && contains(&found, b"plain evil"), "{piece}");
+            }
+        }
     }
 
     #[test]
