@@ -146,6 +146,8 @@ pub struct Limits {
     /// same place and were not acknowledged; otherwise those count that its receiver believes, as
     /// far as that is known.
     pub refuses_conflicts: bool,
+    /// Whether what is [`Decision::Unseen`] goes on nonetheless, so that its stream has it.
+    pub only_watches: bool,
     /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
     /// nothing is looked for but what rules ask.
     pub anomalies: usize,
@@ -170,6 +172,7 @@ impl Default for Limits {
             refuses_midstream: false,
             refuses_gaps: false,
             refuses_conflicts: false,
+            only_watches: false,
             anomalies: 0,
             digests: FileDigests::default(),
         }
@@ -462,6 +465,7 @@ impl Detector {
         own.refuses_midstream = limits.refuses_midstream;
         own.refuses_gaps = limits.refuses_gaps;
         own.refuses_conflicts = limits.refuses_conflicts;
+        own.only_watches = limits.only_watches;
     }
 
     /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.

@@ -79,6 +79,8 @@ pub(crate) struct Refusals {
     /// What has other bytes than came before in the same place and were not acknowledged;
     /// otherwise those count that the receiver believes.
     pub(crate) conflicts: bool,
+    /// It is said to be refused, and taken in nonetheless.
+    pub(crate) only_told: bool,
 }
 
 impl Stream {
@@ -184,7 +186,10 @@ impl Stream {
         let mut taken = Taken { is_part: true, new, ..Taken::default() };
         let behind = next.wrapping_sub(sequence);
         if self.refusals.conflicts && self.conflicts(sequence, bytes) {
-            return Taken { refused: Some(Unseen::Conflict), differs: true, ..taken };
+            taken.refused = Some(Unseen::Conflict);
+            if !self.refusals.only_told {
+                return Taken { differs: true, ..taken };
+            }
         }
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
@@ -205,7 +210,10 @@ impl Stream {
             let is_full =
                 self.waiting_bytes + bytes.len() > WAITING_MAX || self.waiting.len() >= PIECES_MAX;
             if self.refusals.gaps && is_full {
-                return Taken { refused: Some(Unseen::Gap), ..taken };
+                taken.refused = Some(Unseen::Gap);
+                if !self.refusals.only_told {
+                    return taken;
+                }
             }
             taken.differs = self.differs_from_waiting(sequence, bytes);
             if taken.differs {
@@ -529,7 +537,7 @@ mod tests {
     #[test]
     fn or_what_finds_no_room_is_refused() {
         let mut stream = begun(0);
-        stream.refuse(Refusals { gaps: true, conflicts: false });
+        stream.refuse(Refusals { gaps: true, ..Refusals::default() });
         let piece = vec![7; 1000];
         let refused = |it: usize, stream: &mut Stream| {
             let taken = stream.take(2 + 1000 * it as u32, &piece);
@@ -547,7 +555,7 @@ mod tests {
     #[test]
     fn other_bytes_in_a_place_are_refused_until_the_receiver_has_acknowledged_it() {
         let mut stream = begun(0);
-        stream.refuse(Refusals { gaps: false, conflicts: true });
+        stream.refuse(Refusals { conflicts: true, ..Refusals::default() });
         let data: Vec<u8> = (0..=255).cycle().take(60_000).collect();
         for (at, piece) in data.chunks(1000).enumerate() {
             assert_eq!(stream.take(1 + at as u32 * 1000, piece).refused, None);
@@ -573,7 +581,7 @@ mod tests {
     fn what_was_said_before_its_beginning_or_far_ahead_is_none_of_it() {
         let of = |is_picked_up: bool| {
             let mut stream = Stream::default();
-            stream.refuse(Refusals { gaps: false, conflicts: true });
+            stream.refuse(Refusals { conflicts: true, ..Refusals::default() });
             match is_picked_up {
                 true => stream.pick_up(100_001),
                 false => stream.begin(100_000),

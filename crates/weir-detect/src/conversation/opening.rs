@@ -59,7 +59,7 @@ impl Conversation {
         if view.payload.is_empty() {
             return None;
         }
-        if limits.refuses_conflicts && view.urgent().is_some() {
+        if limits.refuses_conflicts && !limits.only_watches && view.urgent().is_some() {
             // One byte of it is none of the stream, for most receivers (RFC 6093 s3).
             return Some(Progress { refused: Some(Unseen::Conflict), ..Progress::default() });
         }

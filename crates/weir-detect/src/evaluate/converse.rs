@@ -9,7 +9,7 @@ use crate::alert::Alerts;
 use crate::application::unit::{Record, Said};
 use crate::buffers::dns;
 use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
-use crate::detector::{Decision, Direction, Limits};
+use crate::detector::{Decision, Direction, Limits, Unseen};
 use crate::flow::Flow;
 use crate::frame::{self, Frame};
 use crate::packet::View;
@@ -50,7 +50,8 @@ impl Evaluator {
             }
             if is_new {
                 let Limits { refuses_gaps: gaps, refuses_conflicts: conflicts, .. } = self.limits;
-                conversation.refuse(Refusals { gaps, conflicts });
+                let only_told = self.limits.only_watches;
+                conversation.refuse(Refusals { gaps, conflicts, only_told });
             }
             if is_new
                 && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
@@ -61,7 +62,10 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
-            self.refused = progress.refused;
+            let is_urgent = || view.urgent().is_some() && !view.payload.is_empty();
+            let Limits { refuses_conflicts, only_watches, .. } = self.limits;
+            let taken_in = refuses_conflicts && only_watches && is_urgent();
+            self.refused = progress.refused.or(taken_in.then_some(Unseen::Conflict));
             return progress;
         }
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {

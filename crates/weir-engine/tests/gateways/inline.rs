@@ -285,3 +285,34 @@ fn data_that_finds_no_room_behind_a_gap_meets_the_exception() {
         assert_eq!(gateway.dropped(Side::Wire, DropReason::StreamGap), 300 - arrive as u64);
     }
 }
+
+#[test]
+fn rules_that_only_watch_take_what_they_would_drop_into_its_stream() {
+    let rule = "alert tcp any any -> any any (content:\"xxevil\"; sid:1;)";
+    for (mode, arrive, would_drop, alerts) in
+        [(RuleMode::Enforce, 3, 0, 0), (RuleMode::Watch, 5, 2, 1)]
+    {
+        let set = |policy: &mut Policy| {
+            let rules = policy.rules.as_mut().unwrap();
+            rules.mode = mode;
+            rules.limits.refuses_conflicts = true;
+            rules.limits.only_watches = mode == RuleMode::Watch;
+        };
+        let mut gateway = gateway(rule, set);
+        // Others in a place where some came, and some that are urgent.
+        let mut urgent = segment(1002, 0x38, b"xx");
+        urgent[53] = 1;
+        let sent = [
+            segment(999, 2, b""),
+            segment(1000, 0x18, b".."),
+            segment(1000, 0x18, b"!!"),
+            urgent,
+            segment(1004, 0x18, b"evil"),
+        ];
+        assert_eq!(gateway.receive(Side::Wire, &sent).len(), arrive);
+        assert_eq!(gateway.engine.detection().unwrap().would_drop(), would_drop);
+        let mut told = 0;
+        gateway.engine.take_alerts(&mut |_, _| told += 1);
+        assert_eq!(told, alerts, "what was left out is a gap");
+    }
+}

@@ -230,6 +230,7 @@ impl Detection {
             refuses_midstream: self.drops_midstream,
             refuses_gaps: self.drops_gaps,
             refuses_conflicts: self.drops_conflicts,
+            only_watches: self.mode == RuleMode::Watch,
             anomalies,
             digests: self.digests,
             checks_segments: self.checksums == Checksums::Verify,
