@@ -10,6 +10,7 @@ mod contents;
 mod forms;
 mod frames;
 mod headers;
+mod heads;
 mod limits;
 mod looks;
 mod odd;
