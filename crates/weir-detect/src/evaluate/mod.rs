@@ -326,6 +326,10 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
         }
+        // Bits that a rule about messages puts, those about packets see with the next packet.
+        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
+            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
+        }
         if outcome.is_continue() {
             outcome = self.look_at_frames(flow, &scene, &progress.frames, alerts, decided);
         }
@@ -333,9 +337,6 @@ impl Evaluator {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
         self.note_session(flow, &scene);
-        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
-            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
-        }
         self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;

@@ -156,3 +156,28 @@ fn the_entropy_of_a_stream_is_that_of_what_was_said() {
     bench.client(b"bcd");
     assert_eq!(bench.alerted(), [1]);
 }
+
+/// As Suricata 8.0.7 alerts.
+#[test]
+fn bits_of_a_message_are_seen_with_the_next_packet_and_those_of_a_stream_at_once() {
+    for (sets, found) in [
+        ("http.uri; content:\"/a\"", [3].as_slice()),
+        ("http.header; content:\"Host\"", &[3]),
+        ("content:\"GET\"", &[1, 2, 3]),
+    ] {
+        let mut bench = Bench::new(&format!(
+            "alert http any any -> any any (flowbits:isset,seen; sid:1;)\n\
+             alert tcp any any -> any any (dsize:>1; flowbits:isset,seen; sid:2;)\n\
+             alert http any any -> any any (http.user_agent; content:\"x\"; \
+             flowbits:isset,seen; sid:3;)\n\
+             alert http any any -> any any ({sets}; flowbits:set,seen; noalert; sid:4;)"
+        ));
+        bench.connect();
+        bench.client(b"GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n");
+        let mut at_once = bench.alerted();
+        at_once.sort_unstable();
+        assert_eq!(at_once, found, "{sets}");
+        bench.tcp(Direction::Responder, 16, b"");
+        assert_eq!(bench.alerted(), [1], "{sets}");
+    }
+}
