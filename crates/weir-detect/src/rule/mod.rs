@@ -21,6 +21,7 @@ mod modbus;
 mod number;
 mod pcre;
 pub mod ranges;
+mod relative;
 mod requires;
 mod rpc;
 mod spoken;
