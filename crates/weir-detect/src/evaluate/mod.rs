@@ -187,7 +187,7 @@ struct Sight<'a> {
 impl<'a> Sight<'a> {
     /// Bytes of a stream that goes on, and how many came before them.
     fn of_stream((bytes, before): (&'a [u8], u64)) -> Self {
-        let payload = Some(Bytes { bytes, before, is_open: true });
+        let payload = Some(Bytes { before, is_open: true, ..Bytes::whole(bytes) });
         Self { payload, message: None, is_stream: true }
     }
 }

@@ -5,7 +5,7 @@ use super::digests::DigestLists;
 use super::header::{self, HeaderTest};
 use super::hook::{self, Hook};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
-use super::step::{Content, Fast, Step, TextTest, Value};
+use super::step::{ByteOrder, Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, quoted, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
@@ -77,9 +77,11 @@ pub(super) struct Collected {
     pub(super) app_events: Vec<AppEvent>,
     /// How far what is said must have come.
     pub(super) hook: Option<Hook>,
+    /// It asks for numbers in the byte order of a DCE/RPC call, outside of its arguments.
+    pub(super) is_of_calls: bool,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
-    sticky: Option<Buffer>,
+    pub(super) sticky: Option<Buffer>,
     /// Nothing was asked of `sticky` so far.
     is_idle: bool,
     /// Whose `sticky` is, where the rule says so.
@@ -287,6 +289,9 @@ impl Collected {
         if is_math && self.is_in_buffer() && !relative::has_text(self.steps()) {
             return Err("nothing comes before it in the same buffer".to_owned());
         }
+        if relative::order(&step) == Some(ByteOrder::OfCall) {
+            self.take_order(matches!(step, Step::ByteExtract { .. }))?;
+        }
         // Without a buffer named before, what is relative counts from the last content, wherever
         // that was said to stand.
         match self.last {
@@ -317,7 +322,7 @@ impl Collected {
     }
 
     /// Whether what follows is about what a keyword before has named.
-    fn is_in_buffer(&self) -> bool {
+    pub(super) fn is_in_buffer(&self) -> bool {
         self.sticky.is_some_and(|it| it != Buffer::Payload) || self.in_base64.is_some()
     }
 

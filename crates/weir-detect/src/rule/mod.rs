@@ -8,6 +8,7 @@ mod asn1;
 mod bits;
 mod build;
 mod bytes;
+mod calls;
 mod content;
 mod description;
 mod digests;

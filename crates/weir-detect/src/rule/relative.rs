@@ -2,7 +2,7 @@
 
 use super::content;
 use super::keywords::Refused;
-use super::step::Step;
+use super::step::{ByteOrder, Step};
 
 pub(super) fn is_relative(step: &Step) -> bool {
     match step {
@@ -12,6 +12,16 @@ pub(super) fn is_relative(step: &Step) -> bool {
         Step::ByteJump(it) => it.read.is_relative,
         Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => read.is_relative,
         _ => false,
+    }
+}
+
+/// The byte order of the number that a step reads.
+pub(super) fn order(step: &Step) -> Option<ByteOrder> {
+    match step {
+        Step::ByteTest(it) => Some(it.read.order),
+        Step::ByteJump(it) => Some(it.read.order),
+        Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => Some(read.order),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@ mod absences;
 mod applications;
 mod beginnings;
 mod bodies;
+mod calls;
 mod contents;
 mod forms;
 mod frames;
