@@ -230,6 +230,11 @@ impl Conversation {
         if seen & flags::FIN != 0 && self.streams[side].ends_at(first, view.payload.len()) {
             self.close(side, &mut progress);
         }
+        if let (true, Application::Http(connection)) =
+            (seen & flags::RST != 0, &mut self.application)
+        {
+            connection.reset(side);
+        }
         self.tell_odd(side, &mut progress.messages);
         progress
     }

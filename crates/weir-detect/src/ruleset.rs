@@ -13,7 +13,8 @@ use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Group, PayloadGroups};
 use crate::rule::{
-    Action, Buffer, BufferKey, FlowTest, HeaderTest, Hook, Protocol, Rule, RuleIndex,
+    Action, BitScope, BitTest, BitVerb, Buffer, BufferKey, FlowTest, HeaderTest, Hook, Protocol,
+    Rule, RuleIndex,
 };
 
 /// Rules ready to run; shared by all workers.
@@ -81,6 +82,8 @@ pub(crate) struct Bare {
     by_protocol: Vec<(Protocol, BareRules)>,
     /// Rules of addresses alone: looked at on a flow's first packet each way.
     pub(crate) addresses: Vec<RuleIndex>,
+    /// Some rule of addresses alone joins others by bits of hosts.
+    pub(crate) joins_hosts: bool,
     /// Rules of either kind that name few addresses, by those.
     by_source: AddressMap,
     by_destination: AddressMap,
@@ -375,6 +378,7 @@ impl Bare {
         let mut destinations = AddressMapBuilder::default();
         let numbered = (0..).map(RuleIndex).zip(rules);
         for (index, rule) in numbered.filter(|it| it.1.fast.is_none()) {
+            bare.joins_hosts |= rule.joins_hosts();
             if rule.needs_stream && rule.has_payload() {
                 bare.streams.push(index, rule);
             }
@@ -472,6 +476,7 @@ pub(crate) struct Facts {
     has_payload: bool,
     has_only_payload: bool,
     is_of_addresses: bool,
+    joins_hosts: bool,
     is_of_decision: bool,
     is_of_operation: bool,
     is_of_messages: bool,
@@ -486,6 +491,12 @@ impl Facts {
         let has_only_payload = rule.units.is_empty() && buffers.clone().all(is_of_packets);
         let header = &rule.header;
         let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition()) || !rule.texts.is_empty();
+        // Bits of hosts are no more than addresses; who sets one of a flow does it once, too.
+        let is_of_hosts =
+            |it: &BitTest| !matches!(it.scope, BitScope::Flow | BitScope::Transaction);
+        let mut of_flow = rule.bits.iter().filter(|it| !is_of_hosts(it));
+        let asks_of_flow = of_flow.any(|it| it.verb.is_condition() || is_of_each_packet(it.verb))
+            || !rule.texts.is_empty();
         let is_of_ends = |it: &HeaderTest| {
             use HeaderTest as T;
             matches!(it, T::Reputation(_) | T::IpProtocol(_) | T::IpVersion(_))
@@ -502,7 +513,7 @@ impl Facts {
             && !rule.bypasses
             && rule.untold.is_none()
             && rule.hook.is_none()
-            && !asks_bits
+            && !asks_of_flow
             && !header.protocol.is_application()
             && header.protocol != Protocol::Rdma;
         let asks_of_messages =
@@ -515,6 +526,7 @@ impl Facts {
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
+            joins_hosts: is_of_addresses && rule.bits.iter().any(is_of_hosts),
             is_of_decision: !rule.spoken.is_empty()
                 && rule.buffers.is_empty()
                 && rule.tests.is_empty()
@@ -590,6 +602,11 @@ impl Rule {
         self.facts.is_of_addresses
     }
 
+    /// Whether it is such a rule, and looks at or puts bits of hosts.
+    pub(crate) fn joins_hosts(&self) -> bool {
+        self.facts.joins_hosts
+    }
+
     /// Whether it is about messages of an application: a datagram that is one counts as such for
     /// rules that ask only what is spoken.
     pub(crate) fn is_of_messages(&self, is_datagram: bool) -> bool {
@@ -621,6 +638,11 @@ impl Rule {
     pub(crate) fn asks_bits(&self) -> bool {
         self.facts.asks_bits
     }
+}
+
+/// Whether what a rule does to a bit of a flow has it look at each packet.
+fn is_of_each_packet(verb: BitVerb) -> bool {
+    matches!(verb, BitVerb::Unset | BitVerb::Toggle)
 }
 
 /// The payload as it is.

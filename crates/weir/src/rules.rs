@@ -176,9 +176,18 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
             }
         }
     }
+    let of_rules = variables.sets.iter().find_map(|it| it.strip_prefix("rules, "));
+    let allows =
+        of_rules.and_then(|it| it.split(", ").find_map(|it| it.strip_prefix("allow-write ")));
+    variables.keeps_sets = allows.is_none_or(is_true);
     variables.sets.retain(|it| !OF_ALL_SETS.contains(&it.split(',').next().unwrap_or_default()));
     variables.hosts = Hosts::new(hosts).map_err(anyhow::Error::msg)?;
     Ok(variables)
+}
+
+/// As Suricata reads it: what says nothing of the kind is no.
+fn is_true(value: &str) -> bool {
+    ["1", "yes", "true", "on"].iter().any(|it| value.eq_ignore_ascii_case(it))
 }
 
 /// What stands below `datasets` and is no set.
@@ -357,5 +366,15 @@ mod tests {
         let expected =
             ["seen, type string, state seen.lst", "bad, type md5, load /etc/weir/lists/bad.lst"];
         assert_eq!(variables.sets, expected);
+        assert!(variables.keeps_sets);
+    }
+
+    #[test]
+    fn a_suricata_yaml_says_whether_rules_may_have_sets_kept() {
+        for (value, may) in [("no", false), ("false", false), ("yes", true), ("True", true)] {
+            let text = format!("datasets:\n  rules:\n    allow-write: {value}\nvars:\n");
+            let variables = read_variables(&text, Path::new("")).unwrap();
+            assert_eq!((variables.keeps_sets, variables.sets.len()), (may, 0), "{value}");
+        }
     }
 }

@@ -75,6 +75,7 @@ impl Parser for Datagrams {
         let mut unit = Unit::new(Protocol::Dcerpc, self.count);
         unit.number(Field::DcerpcOpnum, operation);
         unit.text(Buffer::DcerpcStub, body);
+        unit.is_little = order.is_little;
         let version = u16::try_from(version & 0xffff).unwrap_or_default().to_be_bytes();
         unit.text(Buffer::DcerpcInterface, &[&interface[..], &version, &[1]].concat());
         let mut object = match place {

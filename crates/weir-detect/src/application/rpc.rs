@@ -47,6 +47,8 @@ pub(crate) struct Call {
     version: [u8; 2],
     /// Bytes of responses' own heads, which Suricata counts over TCP.
     heads: u64,
+    /// How a side writes numbers.
+    orders: [Order; 2],
     /// The last fragment of a side came.
     is_whole: [bool; 2],
     /// Interfaces that were bound with it, or that it may be for.
@@ -122,6 +124,7 @@ impl Rpc {
         });
         let call = &mut self.calls[place];
         call.kinds[side] = Some(kind);
+        call.orders[side] = order;
         call.fragments[side] += 1;
         call.is_whole[side] = flags & 2 != 0 || !matches!(kind, REQUEST | RESPONSE);
         let authentication = usize::from(order.word(bytes, 10)?);
@@ -192,6 +195,7 @@ impl Rpc {
         }
         if is_call {
             unit.text(Buffer::DcerpcStub, &call.stubs[side]);
+            unit.is_little = call.orders[side].is_little;
             let of_call = |it: &&Interface| {
                 it.context == call.context && it.result.is_none_or(|it| it[0] == 0)
             };
@@ -294,7 +298,7 @@ fn interface(bytes: &[u8], at: usize, order: Order) -> Option<Interface> {
 }
 
 /// How numbers are sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Order {
     pub(crate) is_little: bool,
 }

@@ -24,6 +24,8 @@ pub(crate) struct Unit {
     digests: Vec<Digests>,
     /// No more of its transaction comes.
     pub(crate) is_last: bool,
+    /// Numbers of the call that it is have their lowest byte first.
+    pub(crate) is_little: bool,
     /// Files were told of with units before it.
     pub(crate) had_files: bool,
     pub(crate) events: AppEvents,
@@ -43,6 +45,7 @@ impl Unit {
             numbers: Vec::new(),
             digests: Vec::new(),
             is_last: false,
+            is_little: false,
             had_files: false,
             events: AppEvents::default(),
             objects: Arc::default(),

@@ -79,6 +79,11 @@ impl Message<'_> {
         }
     }
 
+    /// Whether numbers in a buffer of it have their lowest byte first.
+    pub(crate) fn is_little(&self, buffer: Buffer) -> bool {
+        matches!(self, Self::Unit(unit) if unit.is_little && buffer == Buffer::DcerpcStub)
+    }
+
     /// Whether something is odd about it.
     pub(crate) fn has(&self, event: AppEvent) -> bool {
         match self {

@@ -87,6 +87,8 @@ pub(crate) struct Definitions {
     sets: Vec<Definition>,
     /// Kept files with lines that are no values, and how many.
     spoiled: Vec<String>,
+    /// No rule may have a set kept in a file.
+    are_fixed: bool,
 }
 
 /// A file that a rule names.
@@ -197,6 +199,11 @@ pub(crate) struct Texts<'a> {
 }
 
 impl Definitions {
+    /// None yet; whether rules may have some kept in files.
+    pub(crate) fn new(keeps_sets: bool) -> Self {
+        Self { are_fixed: !keeps_sets, ..Self::default() }
+    }
+
     /// Takes in a set that is no rule's: `NAME, type string, load FILE`.
     pub(crate) fn declare(&mut self, set: &str, texts: Texts<'_>) -> Result<(), String> {
         let (name, options) = set.split_once(',').unwrap_or((set, ""));
@@ -219,6 +226,9 @@ impl Definitions {
         if options.format != Format::Lines && matches!(verb, Verb::Set | Verb::Unset) {
             return Err("a set in JSON can only be asked: isset, isnotset".to_owned());
         }
+        if self.are_fixed && options.kept().is_some() {
+            return Err("no rule may have a set kept in a file: `allow-write` is off".to_owned());
+        }
         let set = self.define(name, &options, texts, false)?;
         Ok(DatasetTest { set, verb })
     }
@@ -234,6 +244,9 @@ impl Definitions {
             parts.next().filter(|it| !it.is_empty()).ok_or(format!("datarep without {what}"))
         };
         let (name, operator, number) = (next("a name")?, next("an operator")?, next("a value")?);
+        if !number.bytes().all(|it| it.is_ascii_digit()) {
+            return Err(format!("`{number}` is no reputation"));
+        }
         let operator = if operator == "==" { "" } else { operator };
         let numbers = Numbers::parse(&format!("{operator}{number}"), 16)?;
         let options = Options::of_rule(name, parts)?;
@@ -352,15 +365,19 @@ impl BadLines {
 fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<BadLines>) {
     let mut values = Values::default();
     let mut bad: Option<BadLines> = None;
+    let otherwise = (!has_reputation).then_some(0);
     let lines = text.lines().map(str::trim).zip(1..).filter(|it| !it.0.is_empty());
     for (line, number) in lines {
         let (value, reputation) = match line.split_once(',') {
-            Some((value, reputation)) => (value, reputation.trim().parse::<u16>().unwrap_or(0)),
+            // One of no set that has reputations need not be a number.
+            Some((value, text)) => (value, text.trim().parse::<u16>().ok().or(otherwise)),
             None if has_reputation => continue,
-            None => (line, 0),
+            None => (line, Some(0)),
         };
-        match kind.written(value.trim()) {
-            Some(value) if values.len() < VALUES_MAX => values.put(value, reputation.into()),
+        match (kind.written(value.trim()), reputation) {
+            (Some(value), Some(reputation)) if values.len() < VALUES_MAX => {
+                values.put(value, reputation.into());
+            }
             _ => {
                 bad.get_or_insert(BadLines { first: number, count: 0 }).count += 1;
             }

@@ -226,3 +226,34 @@ fn objects_of_json_tell_what_is_known_of_a_value() {
     sets.forget_found();
     assert!(sets.found().is_empty());
 }
+
+#[test]
+fn where_no_rule_may_have_a_set_kept_others_work() {
+    let beside = BTreeMap::from([("a".to_owned(), "ZXZpbA==\n".to_owned())]);
+    let texts = Texts { beside: &beside, kept: &KeptFiles::default() };
+    let mut definitions = Definitions::new(false);
+    for rule in ["set,k,type string,state k", "isset,k,type string,save k"] {
+        assert!(definitions.dataset(rule, texts).unwrap_err().contains("allow-write"), "{rule}");
+    }
+    for rule in ["set,n,type string", "unset,n", "isset,a,type string,load a"] {
+        assert!(definitions.dataset(rule, texts).is_ok(), "{rule}");
+    }
+    definitions.declare("of_all,type string,state k", texts).unwrap();
+    assert!(definitions.dataset("set,of_all", texts).is_ok());
+}
+
+/// As Suricata 8.0.7 loads them.
+#[test]
+fn a_reputation_is_a_number_to_65535() {
+    for (text, is_one) in [("5", true), ("05", true), ("65535", true), ("65536", false)]
+        .into_iter()
+        .chain([("-1", false), ("abc", false), ("", false), ("0x5", false)])
+    {
+        let beside = BTreeMap::from([("a".to_owned(), format!("ZXZpbA==,{text}\n"))]);
+        let texts = Texts { beside: &beside, kept: &KeptFiles::default() };
+        let loaded = Definitions::default().reputation("a,>,1,type string,load a", texts);
+        assert_eq!(loaded.is_ok(), is_one, "{text:?}");
+    }
+    let texts = Texts { beside: &BTreeMap::new(), kept: &KeptFiles::default() };
+    assert!(Definitions::default().reputation("a,>,0x10,type string", texts).is_err());
+}

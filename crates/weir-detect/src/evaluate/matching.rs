@@ -137,9 +137,10 @@ impl Evaluator {
             if message.awaits(buffer) && test.steps.iter().any(Step::is_negated) {
                 return false;
             }
+            let is_little = message.is_little(buffer);
             message.each(buffer, &mut |bytes| {
                 let bytes = buffers::apply(bytes, &test.key.transforms);
-                self.look(test, Bytes::whole(&bytes))
+                self.look(test, Bytes { is_little, ..Bytes::whole(&bytes) })
             })
         })
     }

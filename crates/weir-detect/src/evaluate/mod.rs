@@ -187,7 +187,7 @@ struct Sight<'a> {
 impl<'a> Sight<'a> {
     /// Bytes of a stream that goes on, and how many came before them.
     fn of_stream((bytes, before): (&'a [u8], u64)) -> Self {
-        let payload = Some(Bytes { bytes, before, is_open: true });
+        let payload = Some(Bytes { before, is_open: true, ..Bytes::whole(bytes) });
         Self { payload, message: None, is_stream: true }
     }
 }
@@ -326,6 +326,10 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
         }
+        // Bits that a rule about messages puts, those about packets see with the next packet.
+        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
+            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
+        }
         if outcome.is_continue() {
             outcome = self.look_at_frames(flow, &scene, &progress.frames, alerts, decided);
         }
@@ -333,9 +337,6 @@ impl Evaluator {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
         self.note_session(flow, &scene);
-        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
-            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
-        }
         self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
@@ -395,6 +396,9 @@ impl Evaluator {
             self.of_message.clear();
             self.of_message.extend(self.candidates.iter().filter(of_message));
         }
+        if is_first && bare.joins_hosts {
+            self.look_at_hosts(flow, scene, alerts, decision)?;
+        }
         self.each(flow, scene, alerts, decision, &|rule| {
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
@@ -403,13 +407,29 @@ impl Evaluator {
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
                 false => rule.needs_packet || !is_part || !rule.has_payload(),
             };
-            let is_here = is_here && (is_first || !rule.is_of_addresses());
+            let is_here = is_here && !rule.joins_hosts() && (is_first || !rule.is_of_addresses());
             is_here.then_some(Sight {
                 payload: (!progress.is_opaque).then_some(Bytes::whole(view.payload)),
                 message: None,
                 is_stream: false,
             })
         })
+    }
+
+    /// Of the rules about nothing but addresses, those that join others by bits of hosts: they are
+    /// looked at before all others.
+    fn look_at_hosts(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) -> ControlFlow<bool> {
+        let sight = Sight { payload: None, message: None, is_stream: false };
+        self.each(flow, scene, alerts, decision, &|it| it.joins_hosts().then_some(sight))?;
+        // Their turn is over, although others put bits.
+        self.late.clear();
+        ControlFlow::Continue(())
     }
 
     /// Rules whose fast pattern is in the payload.

@@ -49,7 +49,8 @@ impl Evaluator {
                 }
                 let rule = rules.rule(*index);
                 let (bytes, before, _) = operation.window();
-                let payload = Some(Bytes { bytes, before, is_open: !operation.is_whole() });
+                let payload =
+                    Some(Bytes { before, is_open: !operation.is_whole(), ..Bytes::whole(bytes) });
                 let sight = Sight { payload, message: None, is_stream: false };
                 if self.matches(rule, flow, scene, sight) {
                     outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);

@@ -28,11 +28,13 @@ pub(crate) struct Bytes<'a> {
     pub(crate) before: u64,
     /// The buffer's end is not here yet: nothing can be said of it.
     pub(crate) is_open: bool,
+    /// Of a call whose numbers have their lowest byte first.
+    pub(crate) is_little: bool,
 }
 
 impl<'a> Bytes<'a> {
     pub(crate) fn whole(bytes: &'a [u8]) -> Self {
-        Self { bytes, before: 0, is_open: false }
+        Self { bytes, before: 0, is_open: false, is_little: false }
     }
 }
 

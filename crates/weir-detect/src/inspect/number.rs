@@ -1,7 +1,9 @@
 //! Numbers that stand in a buffer.
 
 use super::Inspection;
-use crate::rule::step::{AS_WRITTEN, Arithmetic, ByteJump, ByteTest, Comparison, Origin, Read};
+use crate::rule::step::{
+    AS_WRITTEN, Arithmetic, ByteJump, ByteOrder, ByteTest, Comparison, Origin, Read,
+};
 
 impl Inspection<'_, '_> {
     pub(super) fn byte_test(&self, test: &ByteTest, here: usize) -> bool {
@@ -57,6 +59,14 @@ impl Inspection<'_, '_> {
         Some((masked(number, read.mask), end))
     }
 
+    fn is_little(&self, order: ByteOrder) -> bool {
+        match order {
+            ByteOrder::Big => false,
+            ByteOrder::Little => true,
+            ByteOrder::OfCall => self.buffer.is_little,
+        }
+    }
+
     /// The number as it stands there, and where it ends.
     fn read_plain(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
         let base = if read.is_relative { here as i64 } else { 0 };
@@ -72,7 +82,7 @@ impl Inspection<'_, '_> {
         let (number, used) = match read.text_base {
             Some(base) => text(bytes, base)?,
             None if count > 8 => return None,
-            None => (binary(bytes, read.is_little), count),
+            None => (binary(bytes, self.is_little(read.order)), count),
         };
         Some((number as i64, start + used))
     }

@@ -37,7 +37,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         return Err(Refused::new("action", "only `drop`, `pass` and `reject` say how far they go"));
     }
     let (protocol, hook) = named?;
-    let header = header(statement, protocol, context)?;
+    let header = header(statement, collected.protocol(protocol), context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
     collected.finish()?;
     let by_class = context.classes.get(&collected.class).copied();

@@ -3,7 +3,8 @@
 
 use super::number::{digits, number, signed};
 use super::step::{
-    AS_WRITTEN, Arithmetic, ByteJump, ByteTest, Comparison, Entropy, Origin, Read, Step, Value,
+    AS_WRITTEN, Arithmetic, ByteJump, ByteOrder, ByteTest, Comparison, Entropy, Origin, Read, Step,
+    Value,
 };
 
 /// Variables of a rule, at most; a rule with more is refused.
@@ -95,7 +96,7 @@ fn read_at(offset: Value) -> Read {
         bytes: Value::Fixed(0),
         offset,
         is_relative: false,
-        is_little: false,
+        order: ByteOrder::Big,
         text_base: None,
         mask: None,
     }
@@ -109,19 +110,28 @@ fn bit_mask(text: &str) -> Result<u64, String> {
 fn take_word(read: &mut Read, word: &str) -> Result<bool, String> {
     match word {
         "relative" => read.is_relative = true,
-        "big" => read.is_little = false,
-        "little" => read.is_little = true,
+        "big" => read.order = ByteOrder::Big,
+        "little" => read.order = ByteOrder::Little,
         "string" => read.text_base = read.text_base.or(Some(AS_WRITTEN)),
         "dec" => read.text_base = Some(10),
         "hex" => read.text_base = Some(16),
         "oct" => read.text_base = Some(8),
-        "dce" => return Err("dce: the byte order of DCE/RPC".to_owned()),
+        "dce" => read.order = ByteOrder::OfCall,
         _ => {
             let Some(mask) = word.strip_prefix("bitmask") else { return Ok(false) };
             read.mask = Some(bit_mask(mask)?);
         }
     }
     Ok(true)
+}
+
+/// Whether the byte order is said once, and of what has one.
+fn check_order(words: &[&str]) -> Result<(), String> {
+    let is_other = |it: &&str| matches!(*it, "big" | "little" | "string");
+    match words.contains(&"dce") && words.iter().any(is_other) {
+        true => Err("dce beside another byte order, or text".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// Whether the number has at least so many bytes, and of text at most so many.
@@ -147,6 +157,7 @@ pub(crate) fn byte_test(value: &str, names: &Names) -> Result<Step, String> {
             return Err(format!("`{word}` behind byte_test"));
         }
     }
+    check_order(words)?;
     check(&read, 0, TEXT_LEN_MAX)?;
     if read.text_base.is_some() && !words.contains(&"string") {
         return Err("a base of what is no text".to_owned());
@@ -203,6 +214,7 @@ pub(crate) fn byte_jump(value: &str, names: &Names) -> Result<Step, String> {
             _ => return Err(format!("`{word}` behind byte_jump")),
         }
     }
+    check_order(words)?;
     check(&jump.read, 0, TEXT_LEN_MAX)?;
     Ok(Step::ByteJump(jump))
 }
@@ -226,6 +238,7 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
             _ => return Err(format!("`{word}` behind byte_extract")),
         }
     }
+    check_order(words)?;
     check(&read, 0, EXTRACTED_TEXT_LEN_MAX)?;
     let variable = names.define(name)?;
     Ok(Step::ByteExtract { read, variable, multiplier: factor, aligns })
@@ -250,14 +263,14 @@ pub(crate) fn byte_math(value: &str, names: &mut Names) -> Result<Step, String> 
                 });
             }
             "result" => result = Some(argument),
-            "endian" if matches!(argument, "big" | "little" | "dce") => {
+            "endian" if matches!(argument, "big" | "little") => {
                 take_word(&mut read, argument)?;
             }
             "string" if matches!(argument, "dec" | "hex" | "oct") => {
                 take_word(&mut read, argument)?;
             }
             "bitmask" => read.mask = Some(bit_mask(argument)?),
-            "relative" | "dce" if argument.is_empty() => _ = take_word(&mut read, word)?,
+            "relative" if argument.is_empty() => read.is_relative = true,
             _ => return Err(format!("`{part}` behind byte_math")),
         }
     }

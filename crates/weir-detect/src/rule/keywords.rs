@@ -5,11 +5,11 @@ use super::digests::DigestLists;
 use super::header::{self, HeaderTest};
 use super::hook::{self, Hook};
 use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
-use super::step::{Content, Fast, Step, TextTest, Value};
+use super::step::{ByteOrder, Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, quoted, unquoted};
 use super::{
     Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
-    Transform, UnitTest, Untold, content, pcre, transforms,
+    Transform, UnitTest, Untold, content, pcre, relative, transforms,
 };
 use crate::alert::TextScope;
 use crate::buffers::event::AppEvent;
@@ -77,9 +77,11 @@ pub(super) struct Collected {
     pub(super) app_events: Vec<AppEvent>,
     /// How far what is said must have come.
     pub(super) hook: Option<Hook>,
+    /// It asks for numbers in the byte order of a DCE/RPC call, outside of its arguments.
+    pub(super) is_of_calls: bool,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
-    sticky: Option<Buffer>,
+    pub(super) sticky: Option<Buffer>,
     /// Nothing was asked of `sticky` so far.
     is_idle: bool,
     /// Whose `sticky` is, where the rule says so.
@@ -248,13 +250,7 @@ impl Collected {
                 return Ok(true);
             }
             "pcre" => {
-                let (expression, buffer) = pcre::parse(value, &mut self.names, bits)?;
-                match buffer {
-                    Some(buffer) if self.sticky.is_none() => {
-                        self.push_into(buffer, Step::Pcre(expression));
-                    }
-                    _ => self.push(Step::Pcre(expression)),
-                }
+                self.take_pcre(value, bits)?;
                 return Ok(true);
             }
             "isdataat" => {
@@ -289,17 +285,51 @@ impl Collected {
             }
             _ => return Ok(false),
         };
+        let is_math = matches!(&step, Step::ByteMath { read, .. } if read.is_relative);
+        if is_math && self.is_in_buffer() && !relative::has_text(self.steps()) {
+            return Err("nothing comes before it in the same buffer".to_owned());
+        }
+        if relative::order(&step) == Some(ByteOrder::OfCall) {
+            self.take_order(matches!(step, Step::ByteExtract { .. }))?;
+        }
         // Without a buffer named before, what is relative counts from the last content, wherever
         // that was said to stand.
         match self.last {
             Some(place)
-                if is_relative(&step) && self.sticky.is_none() && self.in_base64.is_none() =>
+                if relative::is_relative(&step)
+                    && self.sticky.is_none()
+                    && self.in_base64.is_none() =>
             {
                 self.buffers[place].steps.push(step);
             }
             _ => self.push(step),
         }
         Ok(true)
+    }
+
+    fn take_pcre(&mut self, value: &str, bits: &mut BitNames) -> Result<(), String> {
+        let (expression, buffer) = pcre::parse(value, &mut self.names, bits)?;
+        if expression.is_relative && !self.may_follow(buffer.unwrap_or(Buffer::Payload)) {
+            return Err("nothing comes before it in the same buffer".to_owned());
+        }
+        match buffer {
+            Some(buffer) if self.sticky.is_none() => {
+                self.push_into(buffer, Step::Pcre(expression));
+            }
+            _ => self.push(Step::Pcre(expression)),
+        }
+        Ok(())
+    }
+
+    /// Whether what follows is about what a keyword before has named.
+    pub(super) fn is_in_buffer(&self) -> bool {
+        self.sticky.is_some_and(|it| it != Buffer::Payload) || self.in_base64.is_some()
+    }
+
+    /// Whether there is something that an expression outside of such may follow.
+    fn may_follow(&self, buffer: Buffer) -> bool {
+        let mut same = self.buffers.iter().filter(|it| it.key.buffer == buffer);
+        self.is_in_buffer() || same.any(|it| relative::has_text(&it.steps))
     }
 
     /// `content:"x"; isdataat:!1,relative;` is `endswith`, and moves with its content; behind a
@@ -537,7 +567,7 @@ impl Collected {
             _ => None,
         });
         for test in &mut self.buffers {
-            finish_steps(&mut test.steps)?;
+            relative::finish(&mut test.steps)?;
             let sizes = test.steps.iter().filter_map(|it| match it {
                 Step::Size(numbers) => numbers.most(),
                 _ => None,
@@ -613,50 +643,6 @@ fn least(step: &Step) -> u64 {
         }
         _ => 0,
     }
-}
-
-fn is_relative(step: &Step) -> bool {
-    match step {
-        Step::IsDataAt { is_relative, .. } => *is_relative,
-        Step::Asn1(it) => it.is_relative,
-        Step::ByteTest(it) => it.read.is_relative,
-        Step::ByteJump(it) => it.read.is_relative,
-        Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => read.is_relative,
-        _ => false,
-    }
-}
-
-/// Notes of contents and expressions whether what follows counts from their ends: another
-/// occurrence is tried then. The next content or expression may stand behind other steps; any other
-/// follows at once.
-fn finish_steps(steps: &mut [Step]) -> Result<(), Refused> {
-    let (mut next_text, mut next) = (false, false);
-    for step in steps.iter_mut().rev() {
-        match step {
-            Step::Content(it) => {
-                content::check(it).map_err(|why| Refused::new("content", why))?;
-                it.leads = next_text || next;
-                (next_text, next) = (it.is_relative(), false);
-            }
-            Step::Pcre(it) => {
-                it.leads = next_text || next;
-                (next_text, next) = (it.is_relative, false);
-            }
-            Step::IsDataAt { is_relative, .. } => next = *is_relative,
-            Step::ByteTest(it) => next = it.read.is_relative,
-            Step::ByteJump(it) => next = it.read.is_relative,
-            Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
-                next = read.is_relative;
-            }
-            Step::Asn1(it) => next = it.is_relative,
-            Step::Size(_) | Step::Dataset(_) | Step::Entropy(_) => {}
-            Step::Base64 { is_relative, then, .. } => {
-                finish_steps(then)?;
-                next = *is_relative;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Whether a content may be the rule's fast pattern, and how good it is as one.

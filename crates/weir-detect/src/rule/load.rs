@@ -151,7 +151,7 @@ impl RuleSet {
             known: super::keywords::Known {
                 reputation: &options.reputation,
                 countries: options.countries.as_ref(),
-                datasets: Definitions::default(),
+                datasets: Definitions::new(variables.keeps_sets),
                 digests: super::digests::DigestLists::default(),
                 files: Texts { beside: &options.files, kept: &options.kept },
             },

@@ -467,7 +467,7 @@ pub(crate) fn flow_integer(value: &str, names: &mut BitNames) -> Result<BitTest,
 /// `detection_filter`.
 pub(crate) fn threshold(value: &str, is_filter: bool) -> Result<Threshold, String> {
     let (mut kind, mut track, mut count, mut seconds, mut multiplier) =
-        (is_filter.then_some(ThresholdKind::Filter), None, None, None, 1);
+        (is_filter.then_some(ThresholdKind::Filter), None, None, None, None);
     for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let wrong = || format!("`{part}` behind threshold");
         let (word, argument) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
@@ -495,18 +495,25 @@ pub(crate) fn threshold(value: &str, is_filter: bool) -> Result<Threshold, Strin
             }
             "count" => count = Some(number()?),
             "seconds" => seconds = Some(number()?),
-            "multiplier" => multiplier = number()?,
+            "multiplier" => multiplier = Some(number()?),
             _ => return Err(wrong()),
         }
     }
     let kind = kind.ok_or("threshold without type")?;
     let track = track.ok_or("threshold without track")?;
-    let count = count.ok_or("threshold without count")?.max(1);
-    let seconds = match kind {
-        ThresholdKind::Backoff => seconds.unwrap_or(0),
-        _ => seconds.ok_or("threshold without seconds")?,
+    let count = count.ok_or("threshold without count")?;
+    let (seconds, multiplier) = match (kind, seconds, multiplier) {
+        (ThresholdKind::Backoff, None, Some(it @ 2..=0xffff)) if track == Track::Flow => (0, it),
+        (ThresholdKind::Backoff, ..) => {
+            return Err("backoff goes by_flow, with a multiplier of 2 to 65535".to_owned());
+        }
+        (_, Some(seconds), None) => (seconds, 1),
+        _ => return Err("threshold with seconds, and without multiplier".to_owned()),
     };
-    Ok(Threshold { kind, track, count, seconds, multiplier: multiplier.max(1) })
+    if is_filter && (count == 0 || seconds == 0 || matches!(track, Track::Both | Track::Rule)) {
+        return Err("it counts by_src, by_dst or by_flow, to more than nothing".to_owned());
+    }
+    Ok(Threshold { kind, track, count: count.max(1), seconds, multiplier })
 }
 
 #[cfg(test)]

@@ -148,13 +148,22 @@ pub(crate) struct TextTest {
 /// The base of digits that say theirs: `0x1f` is of 16, `017` of 8, all else of 10.
 pub(crate) const AS_WRITTEN: u32 = 0;
 
+/// Which byte of a number comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteOrder {
+    Big,
+    Little,
+    /// As a call of DCE/RPC says (`dce`); of anything but its arguments, the highest.
+    OfCall,
+}
+
 /// Where a number stands in the buffer and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) bytes: Value,
     pub(crate) offset: Value,
     pub(crate) is_relative: bool,
-    pub(crate) is_little: bool,
+    pub(crate) order: ByteOrder,
     /// Digits of this base instead of binary, or [`AS_WRITTEN`].
     pub(crate) text_base: Option<u32>,
     pub(crate) mask: Option<u64>,

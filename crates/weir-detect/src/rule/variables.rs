@@ -20,6 +20,8 @@ pub struct Variables {
     pub hosts: Hosts,
     /// Sets of values that rules name and need say nothing else of: `NAME, type string, load FILE`.
     pub sets: Vec<String>,
+    /// Rules may have sets of values kept in files (`datasets`: `rules`: `allow-write`).
+    pub keeps_sets: bool,
 }
 
 impl Default for Variables {
@@ -48,6 +50,7 @@ impl Default for Variables {
             ]),
             hosts: Hosts::default(),
             sets: Vec::new(),
+            keeps_sets: true,
             ports: own(&[
                 ("HTTP_PORTS", "80"),
                 ("SHELLCODE_PORTS", "!80"),

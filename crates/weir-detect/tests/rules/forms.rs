@@ -191,3 +191,44 @@ fn who_looks_at_the_stream_alone_asks_nothing_of_packets() {
     assert!(runs(TCP, "flow:no_stream; content:\"a\"; dsize:5;"));
     assert!(runs(TCP, "flow:only_stream; content:\"a\"; stream_size:client,>,5;"));
 }
+
+/// As Suricata 8.0.7 loads them.
+#[test]
+fn what_counts_and_what_follows_something_must_fit() {
+    const MATH: &str = "byte_math:bytes 1,offset 0,oper +,rvalue 1,result a,relative;";
+    let math = |before: &str| format!("{before} {MATH}");
+    for good in [
+        "detection_filter:track by_flow,count 2,seconds 60;",
+        "detection_filter:seconds 60,count 2,track by_dst;",
+        "threshold:type limit,track by_both,count 0,seconds 0;",
+        "threshold:type backoff,track by_flow,count 2,multiplier 3;",
+        "content:\"x\"; pcre:\"/a/R\";",
+        "http.uri; pcre:\"/a/R\";",
+        "pcre:\"/b/U\"; pcre:\"/a/RU\";",
+        &math(""),
+        &math("byte_jump:1,0;"),
+        &math("http.uri; content:!\"b\";"),
+        &math("http.uri; pcre:\"/b/\";"),
+        &math("http.uri; content:\"b\"; http.method; content:\"c\"; http.uri;"),
+    ] {
+        assert!(runs(TCP, good), "{good}");
+    }
+    for wrong in [
+        "detection_filter:track by_both,count 2,seconds 60;",
+        "detection_filter:track by_rule,count 2,seconds 60;",
+        "detection_filter:track by_src,count 0,seconds 60;",
+        "detection_filter:track by_src,count 2,seconds 0;",
+        "threshold:type limit,track by_src,count 2,multiplier 3,seconds 6;",
+        "threshold:type backoff,track by_src,count 2,multiplier 3;",
+        "threshold:type backoff,track by_flow,count 2,multiplier 1;",
+        "threshold:type backoff,track by_flow,count 2,seconds 60;",
+        "byte_jump:1,0; pcre:\"/a/R\";",
+        "content:\"x\"; http_uri; pcre:\"/a/R\";",
+        "content:\"x\"; pcre:\"/a/RU\";",
+        &math("http.uri;"),
+        &math("content:\"b\"; http.uri; byte_jump:1,0;"),
+        &math("base64_decode; base64_data;"),
+    ] {
+        assert!(!runs(TCP, wrong), "{wrong}");
+    }
+}

@@ -156,3 +156,57 @@ fn the_entropy_of_a_stream_is_that_of_what_was_said() {
     bench.client(b"bcd");
     assert_eq!(bench.alerted(), [1]);
 }
+
+/// As Suricata 8.0.7 alerts.
+#[test]
+fn bits_of_a_message_are_seen_with_the_next_packet_and_those_of_a_stream_at_once() {
+    for (sets, found) in [
+        ("http.uri; content:\"/a\"", [3].as_slice()),
+        ("http.header; content:\"Host\"", &[3]),
+        ("content:\"GET\"", &[1, 2, 3]),
+    ] {
+        let mut bench = Bench::new(&format!(
+            "alert http any any -> any any (flowbits:isset,seen; sid:1;)\n\
+             alert tcp any any -> any any (dsize:>1; flowbits:isset,seen; sid:2;)\n\
+             alert http any any -> any any (http.user_agent; content:\"x\"; \
+             flowbits:isset,seen; sid:3;)\n\
+             alert http any any -> any any ({sets}; flowbits:set,seen; noalert; sid:4;)"
+        ));
+        bench.connect();
+        bench.client(b"GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n");
+        let mut at_once = bench.alerted();
+        at_once.sort_unstable();
+        assert_eq!(at_once, found, "{sets}");
+        bench.tcp(Direction::Responder, 16, b"");
+        assert_eq!(bench.alerted(), [1], "{sets}");
+    }
+}
+
+/// How often a rule that looks at bits alone alerts, of three packets of the client and two of the
+/// server, as Suricata 8.0.7 does. A rule about the first packet has put the bits.
+#[test]
+fn bits_of_hosts_alone_are_looked_at_once_a_side_and_those_of_flows_with_each_packet() {
+    for (options, alerts) in [
+        ("xbits:isset,x,track ip_pair;", 1),
+        ("xbits:isnotset,none,track ip_pair;", 2),
+        ("xbits:unset,none,track ip_pair;", 2),
+        ("xbits:isset,x,track ip_pair; flowbits:set,b;", 1),
+        ("xbits:isset,x,track ip_pair; flow:to_server;", 3),
+        ("hostbits:isset,h,dst;", 1),
+        ("hostbits:isnotset,none,src;", 2),
+        ("flowbits:isset,f;", 5),
+        ("flowbits:set,b;", 2),
+        ("flowbits:unset,b;", 5),
+        ("flowbits:toggle,b;", 5),
+    ] {
+        let mut bench = Bench::new(&format!(
+            "alert ip any any -> any any (flags:S; xbits:set,x,track ip_pair; hostbits:set,h,src; \
+             flowbits:set,f; noalert; sid:1;)\n\
+             alert tcp any any -> any any ({options} sid:2;)"
+        ));
+        bench.connect();
+        bench.server(b"");
+        bench.client(b"");
+        assert_eq!(bench.alerted().len(), alerts, "{options}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What stands behind a message: the next one, or what Suricata takes for more of its body.
 
 use super::head::Search;
-use super::transaction::{Half, begins_response};
+use super::transaction::begins_response;
 use super::{Connection, Expect, odd};
 use crate::buffers::event::AppEvent;
 
@@ -79,10 +79,9 @@ impl Connection {
         let number = self.sides[side].current;
         let mut progressed = Vec::new();
         match expect {
-            Expect::Head if held.trim_ascii().is_empty() || held.contains(&b'\n') => {}
-            Expect::Head if side == 0 => {
-                self.sides[0].current = self.push_request(Half::request(&held));
-                self.raise(0, AppEvent::HttpLineIncomplete);
+            Expect::Head if held.trim_ascii().is_empty() => {}
+            Expect::Head if side == 0 || held.contains(&b'\n') => {
+                progressed.extend(self.cut_head(side, &held));
             }
             Expect::Head if !begins_response(&held) => {
                 let wanted = self.wanted;
@@ -103,5 +102,18 @@ impl Connection {
             _ => {}
         }
         self.odd[side].append(&mut progressed);
+    }
+
+    /// A side gives up, if the other believes it: else more of a head comes.
+    pub(crate) fn reset(&mut self, side: usize) {
+        let state = &mut self.sides[side];
+        let has_begun = state.expect == Expect::Head && !state.held.trim_ascii().is_empty();
+        if has_begun && state.search.ends() {
+            let held = std::mem::take(&mut state.held);
+            let number = self.cut_head(side, &held);
+            self.sides[side].held = held;
+            self.begun = if side == 0 { number } else { self.begun };
+            self.odd[side].extend(number);
+        }
     }
 }

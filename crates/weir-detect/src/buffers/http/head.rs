@@ -1,7 +1,11 @@
-//! Where a message's head ends, and what it says of what follows.
+//! Where a message's head ends, what is known of it before, and what it says of what follows.
 
-use super::transaction::Half;
-use super::{Expect, Upgrade, odd};
+use super::transaction::{Half, Head, begins_response};
+use super::{Connection, Expect, Upgrade, odd};
+use crate::buffers::event::AppEvent;
+
+/// Looks at a head that is not whole, at most; from then on it has to grow to twice its size first.
+const LOOKS_MAX: u8 = 16;
 
 /// How far bytes were looked through for the end of a head.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,6 +14,11 @@ pub(super) struct Search {
     pub(super) line: usize,
     /// Bytes that were looked at.
     looked_at: usize,
+    /// Where the header begins that the next line may go on with; there the others are known.
+    known: usize,
+    /// Bytes of the head that were told, and how often some were.
+    told: usize,
+    looks: u8,
 }
 
 impl Search {
@@ -18,14 +27,72 @@ impl Search {
         let from = self.looked_at.min(bytes.len());
         for (at, byte) in bytes.iter().enumerate().skip(from) {
             if *byte == b'\n' {
-                if self.line > 0 && bytes[self.line..at].trim_ascii().is_empty() {
-                    return Some(at + 1);
+                match self.line {
+                    0 => self.known = at + 1,
+                    line if bytes[line..at].trim_ascii().is_empty() => return Some(at + 1),
+                    line if !matches!(bytes[line], b' ' | b'\t') => self.known = line,
+                    _ => {}
                 }
                 self.line = at + 1;
             }
         }
         self.looked_at = bytes.len();
         None
+    }
+
+    /// Bytes that are known of a head whose end has not come, if they are to be told.
+    fn begun(&mut self) -> Option<usize> {
+        let is_due = self.looks < LOOKS_MAX || self.known / 2 >= self.told;
+        if self.known <= self.told || !is_due {
+            return None;
+        }
+        self.looks = self.looks.saturating_add(1);
+        self.told = self.known;
+        Some(self.known)
+    }
+
+    /// No more of the head is to come; whether that is new.
+    pub(super) fn ends(&mut self) -> bool {
+        std::mem::replace(&mut self.told, usize::MAX) < usize::MAX
+    }
+}
+
+impl Connection {
+    /// Tells what has come of a head that is not whole: its line, and headers that are. Who waits
+    /// for its end sees a request too late, or never.
+    pub(super) fn begin_head(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
+        if let Some(known) = self.sides[side].search.begun() {
+            let number = self.put_head(side, &bytes[..known], Head::Begun);
+            // Of a request, the rest belongs there.
+            self.begun = self.begun.or(number.filter(|_| side == 0));
+            progressed.extend(number);
+        }
+    }
+
+    /// Tells a head of which no more comes; its transaction.
+    pub(super) fn cut_head(&mut self, side: usize, bytes: &[u8]) -> Option<u64> {
+        let number = self.put_head(side, bytes, Head::Cut)?;
+        self.transaction(number)?.half_mut(side)?.complete();
+        if side == 0 && !bytes.contains(&b'\n') {
+            self.raise(0, AppEvent::HttpLineIncomplete);
+        }
+        Some(number)
+    }
+
+    fn put_head(&mut self, side: usize, bytes: &[u8], head: Head) -> Option<u64> {
+        if side == 0 {
+            let mut half = Half::request(bytes);
+            half.head = head;
+            let number = self.push_request(half);
+            self.sides[0].current = number;
+            return Some(number);
+        }
+        let number = self.sides[1].current;
+        let transaction = self.transaction(number).filter(|_| begins_response(bytes))?;
+        let mut half = Half::response(bytes);
+        half.head = head;
+        transaction.response = Some(half);
+        Some(number)
     }
 }
 

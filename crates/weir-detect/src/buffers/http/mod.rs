@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     events: usize,
     /// Transactions with such as a side has not looked at.
     odd: [Vec<u64>; 2],
-    /// A transaction whose request has begun, and whose response came before its end.
+    /// A transaction whose request has begun, or whose response came before its request's end.
     begun: Option<u64>,
     /// What both sides have agreed to go on in.
     upgrade: Option<Upgrade>,
@@ -149,6 +149,9 @@ impl Connection {
             self.raise(side, [AppEvent::HttpRequestTooLong, AppEvent::HttpResponseTooLong][side]);
             progressed.push(self.sides[side].current);
             self.sides[side].expect = Expect::Nothing;
+        }
+        if line < rest.len() && self.sides[side].expect == Expect::Head {
+            self.begin_head(side, rest, progressed);
         }
         if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
             held = Vec::new();
@@ -399,8 +402,8 @@ impl Connection {
         if self.transaction(number).is_none() {
             let number = self.push(Transaction::default());
             match self.sides[0].held.trim_ascii() {
-                [] => self.raise(1, AppEvent::HttpUnmatchedResponse),
-                _ => self.begun = Some(number),
+                [_, ..] if self.begun.is_none() => self.begun = Some(number),
+                _ => self.raise(1, AppEvent::HttpUnmatchedResponse),
             }
             progressed.push(number);
         }

@@ -20,7 +20,8 @@ const HEADERS_MAX: usize = 256;
 /// Rules that wait for more of a transaction, at most.
 const WAITING_MAX: usize = 256;
 
-/// A message's states by their places among those of HTTP/1: a head is looked at when it is whole.
+/// Some states of a message by their places among those of HTTP/1. No line is looked at in part.
+const IN_HEADERS: usize = 2;
 const IN_BODY: usize = 3;
 const COMPLETE: usize = 5;
 
@@ -51,9 +52,21 @@ pub(crate) struct Transaction {
 }
 heap_size!(Transaction { request, response, stream });
 
+/// How much of a message's head came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Head {
+    #[default]
+    Whole,
+    /// Its line and so many headers; more may come.
+    Begun,
+    /// The same, and no more comes.
+    Cut,
+}
+
 /// One message.
 #[derive(Debug, Default)]
 pub(crate) struct Half {
+    pub(super) head: Head,
     first_line: Vec<u8>,
     pub(super) raw_headers: Vec<u8>,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
@@ -381,7 +394,12 @@ impl Transaction {
 
     /// Notes how far a side has come since it was looked at last.
     pub(crate) fn come_further(&mut self, side: usize) {
-        let now = if self.is_complete(side) { COMPLETE } else { IN_BODY };
+        let now = match self.half(side) {
+            Some(half) if half.is_complete => COMPLETE,
+            Some(Half { head: Head::Begun, .. }) => IN_HEADERS,
+            None if !self.is_of_http2() => return,
+            _ => IN_BODY,
+        };
         let from = match self.states[side] {
             None => 0,
             Some((_, COMPLETE)) => COMPLETE + 1,
@@ -400,7 +418,8 @@ impl Transaction {
     /// Whether a side has come behind where a buffer would stand.
     pub(crate) fn is_behind(&self, side: usize, buffer: Buffer) -> bool {
         let is_last = is_body(buffer) || buffer == Buffer::FileName;
-        self.half(side).is_some_and(|it| it.is_complete || !is_last)
+        let has_come = |half: &Half| half.head != Head::Begun || is_of_line(buffer);
+        self.half(side).is_some_and(|it| it.is_complete || (!is_last && has_come(it)))
     }
 
     /// Whether a side is whole.
@@ -483,7 +502,7 @@ impl Transaction {
             let is_of_http2 = self.stream.is_some();
             return is_of_http2 && half.fields.iter().any(|it| look(&it.0));
         }
-        if half.first_line.is_empty() && !is_body(buffer) {
+        if half.first_line.is_empty() && !is_body(buffer) || !half.head.tells(buffer) {
             return false;
         }
         let is_request = side == 0;
@@ -532,6 +551,43 @@ impl Transaction {
             _ => false,
         }
     }
+}
+
+impl Head {
+    /// Whether rules see a buffer of a message of which so much came.
+    fn tells(self, buffer: Buffer) -> bool {
+        use Buffer as B;
+        match self {
+            Self::Whole => true,
+            // Whom a request is for is settled when its head ends.
+            Self::Cut => buffer != B::HttpHost,
+            Self::Begun => !matches!(
+                buffer,
+                B::HttpHeader
+                    | B::HttpHeaderRaw
+                    | B::HttpHeaderNames
+                    | B::HttpStart
+                    | B::HttpCookie
+                    | B::HttpHost
+            ),
+        }
+    }
+}
+
+/// Whether a buffer is of a message's first line.
+fn is_of_line(buffer: Buffer) -> bool {
+    use Buffer as B;
+    matches!(
+        buffer,
+        B::HttpUri
+            | B::HttpUriRaw
+            | B::HttpMethod
+            | B::HttpProtocol
+            | B::HttpRequestLine
+            | B::HttpResponseLine
+            | B::HttpStatusCode
+            | B::HttpStatusMessage
+    )
 }
 
 /// Whether a line begins a response: `HTTP`, whatever blanks stand before it.

@@ -1,0 +1,64 @@
+//! Steps that count from where the one before them ended.
+
+use super::content;
+use super::keywords::Refused;
+use super::step::{ByteOrder, Step};
+
+pub(super) fn is_relative(step: &Step) -> bool {
+    match step {
+        Step::IsDataAt { is_relative, .. } => *is_relative,
+        Step::Asn1(it) => it.is_relative,
+        Step::ByteTest(it) => it.read.is_relative,
+        Step::ByteJump(it) => it.read.is_relative,
+        Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => read.is_relative,
+        _ => false,
+    }
+}
+
+/// The byte order of the number that a step reads.
+pub(super) fn order(step: &Step) -> Option<ByteOrder> {
+    match step {
+        Step::ByteTest(it) => Some(it.read.order),
+        Step::ByteJump(it) => Some(it.read.order),
+        Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => Some(read.order),
+        _ => None,
+    }
+}
+
+/// Whether something is found from which others may count.
+pub(super) fn has_text(steps: &[Step]) -> bool {
+    steps.iter().any(|it| matches!(it, Step::Content(_) | Step::Pcre(_)))
+}
+
+/// Notes of contents and expressions whether what follows counts from their ends: another
+/// occurrence is tried then. The next content or expression may stand behind other steps; any other
+/// follows at once.
+pub(super) fn finish(steps: &mut [Step]) -> Result<(), Refused> {
+    let (mut next_text, mut next) = (false, false);
+    for step in steps.iter_mut().rev() {
+        match step {
+            Step::Content(it) => {
+                content::check(it).map_err(|why| Refused::new("content", why))?;
+                it.leads = next_text || next;
+                (next_text, next) = (it.is_relative(), false);
+            }
+            Step::Pcre(it) => {
+                it.leads = next_text || next;
+                (next_text, next) = (it.is_relative, false);
+            }
+            Step::IsDataAt { is_relative, .. } => next = *is_relative,
+            Step::ByteTest(it) => next = it.read.is_relative,
+            Step::ByteJump(it) => next = it.read.is_relative,
+            Step::ByteExtract { read, .. } | Step::ByteMath { read, .. } => {
+                next = read.is_relative;
+            }
+            Step::Asn1(it) => next = it.is_relative,
+            Step::Size(_) | Step::Dataset(_) | Step::Entropy(_) => {}
+            Step::Base64 { is_relative, then, .. } => {
+                finish(then)?;
+                next = *is_relative;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Heads of HTTP whose end does not come, or comes late. Expectations are what Suricata 8.0.7
+//! alerts on with the same packets; at a FIN, it waits for the connection's last packet.
+
+use weir_detect::{Decision, Direction};
+
+use crate::bench::Bench;
+
+const FIN_ACK: u8 = 17;
+const RST_ACK: u8 = 20;
+
+/// Rules of requests: 1 to 4 look at the line, 5 and 6 at a header, 7 to 10 at all of them.
+const RULES: &str = "\
+    alert http any any -> any any (http.method; content:\"GET\"; sid:1;)\n\
+    alert http any any -> any any (http.uri; content:\"/evil\"; sid:2;)\n\
+    alert http any any -> any any (http.request_line; content:\"GET /evil\"; sid:3;)\n\
+    alert http any any -> any any (http.method; content:!\"PUT\"; sid:4;)\n\
+    alert http any any -> any any (http.user_agent; content:\"robot\"; sid:5;)\n\
+    alert http any any -> any any (http.uri; content:\"/evil\"; http.accept; content:\"a\"; \
+     sid:6;)\n\
+    alert http any any -> any any (http.header; content:\"Host\"; sid:7;)\n\
+    alert http any any -> any any (http.uri; content:\"/evil\"; http.header; \
+     content:\"Host\"; sid:8;)\n\
+    alert http any any -> any any (http.host; content:\"abc\"; sid:9;)\n\
+    alert http any any -> any any (http.start; content:\"GET\"; sid:10;)";
+
+/// The sids that alerted since this was asked last, in order of their numbers.
+fn sorted(bench: &mut Bench) -> Vec<u32> {
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    found
+}
+
+fn begun(rules: &str) -> Bench {
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench
+}
+
+#[test]
+fn a_line_is_looked_at_when_it_is_whole_and_headers_when_the_next_has_come() {
+    let mut bench = begun(RULES);
+    for (piece, found) in [
+        ("GET /evil HT", [].as_slice()),
+        ("TP/1.1\r\n", &[1, 2, 3, 4]),
+        ("Host: abc\r\nUser-Agent: ro", &[]),
+        ("bot\r\n", &[]),
+        ("Accept: a\r\n", &[5]),
+        ("\r\n", &[6, 7, 8, 9, 10]),
+    ] {
+        bench.client(piece.as_bytes());
+        assert_eq!(sorted(&mut bench), found, "{piece:?}");
+    }
+    bench.client(b"GET /evil HTTP/1.1\r\nHost: abc\r\nUser-Agent: robot\r\nAccept: a\r\n\r\n");
+    assert_eq!(sorted(&mut bench), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+}
+
+#[test]
+fn a_header_that_goes_on_is_not_looked_at_before_its_end() {
+    let mut bench = begun("alert http any any -> any any (http.user_agent; bsize:5; sid:1;)");
+    bench.client(b"GET / HTTP/1.1\r\nUser-Agent: robot\r\n");
+    bench.client(b" two\r\n");
+    bench.client(b"Host: a\r\n\r\n");
+    assert_eq!(sorted(&mut bench), []);
+}
+
+#[test]
+fn a_request_is_dropped_by_its_line() {
+    let mut bench = begun("drop http any any -> any any (http.uri; content:\"/evil\"; sid:1;)");
+    assert_eq!(bench.client(b"GET /evil HTTP/1.1\r"), Decision::Pass);
+    assert!(matches!(bench.client(b"\nHost: a\r\n"), Decision::Drop { .. }));
+    assert!(matches!(bench.client(b"\r\n"), Decision::Drop { .. }));
+    assert_eq!(sorted(&mut bench), [1]);
+}
+
+#[test]
+fn a_head_that_its_side_ends_is_looked_at_as_far_as_it_came() {
+    for flags in [FIN_ACK, RST_ACK] {
+        let mut bench = begun(RULES);
+        bench.client(b"GET /evil HTTP/1.1\r\nHost: abc\r\nAccept: a\r\n");
+        assert_eq!(sorted(&mut bench), [1, 2, 3, 4]);
+        bench.tcp(Direction::Initiator, flags, b"");
+        // Whom it is for is not settled.
+        assert_eq!(sorted(&mut bench), [6, 7, 8, 10], "{flags}");
+    }
+    let mut bench = begun(RULES);
+    bench.client(b"GET /evil HT");
+    bench.tcp(Direction::Initiator, RST_ACK, b"");
+    assert_eq!(sorted(&mut bench), [1, 2, 3, 4, 10]);
+}
+
+#[test]
+fn a_reset_that_its_receiver_does_not_believe_ends_no_head() {
+    let mut bench = begun(RULES);
+    bench.client(b"GET / HTTP/1.1\r\nHost: abc\r\n");
+    for _ in 0..3 {
+        bench.tcp(Direction::Initiator, RST_ACK, b"");
+    }
+    assert_eq!(sorted(&mut bench), [1, 4, 7, 10]);
+    bench.client(b"User-Agent: robot\r\n\r\n");
+    assert_eq!(sorted(&mut bench), [5, 9]);
+}
+
+#[test]
+fn a_response_is_looked_at_likewise() {
+    let mut bench = begun(
+        "alert http any any -> any any (http.stat_code; content:\"200\"; sid:1;)\n\
+         alert http any any -> any any (http.response_line; content:\"OK\"; sid:2;)\n\
+         alert http any any -> any any (http.server; content:\"srv\"; sid:3;)\n\
+         alert http any any -> any any (http.location; content:\"loc\"; sid:4;)\n\
+         alert http any any -> any any (flow:to_client; http.header; content:\"srv\"; sid:5;)\n\
+         alert http any any -> any any (file.data; content:\"res\"; sid:6;)",
+    );
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (piece, found) in [
+        ("HTTP/1.1 200 O", [].as_slice()),
+        ("K\r\n", &[1, 2]),
+        ("Server: srv\r\nLocation: loc\r\n", &[3]),
+        ("Content-Length: 3\r\n\r\n", &[4, 5]),
+        ("res", &[6]),
+    ] {
+        bench.server(piece.as_bytes());
+        assert_eq!(sorted(&mut bench), found, "{piece:?}");
+    }
+}
+
+#[test]
+fn a_response_belongs_to_the_request_that_has_begun() {
+    let mut bench = begun(
+        "alert http any any -> any any (http.uri; content:\"/evil\"; sid:1;)\n\
+         alert http1 any any -> any any (app-layer-event:http.request_header_invalid; sid:2;)\n\
+         alert http any any => any any (http.uri; content:\"/evil\"; http.stat_code; \
+         content:\"200\"; sid:3;)",
+    );
+    bench.client(b"GET /evil HTTP/1.1\r\nHost: a\r\n");
+    assert_eq!(sorted(&mut bench), [1]);
+    bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(sorted(&mut bench), [3]);
+    bench.client(b"\r\n");
+    assert_eq!(sorted(&mut bench), []);
+}
+
+#[test]
+fn nothing_is_absent_from_a_head_that_goes_on() {
+    let mut bench = begun(
+        "alert http any any -> any any (http.user_agent; absent; sid:1;)\n\
+         alert http1:request_headers any any -> any any (sid:2;)\n\
+         alert http1:request_line any any -> any any (sid:3;)\n\
+         alert http1:request_complete any any -> any any (sid:4;)\n\
+         alert http1:response_line any any -> any any (sid:5;)",
+    );
+    bench.client(b"GET / HTTP/1.1\r\n");
+    assert_eq!(sorted(&mut bench), [2, 3]);
+    bench.client(b"Host: a\r\nX: y\r\n");
+    assert_eq!(sorted(&mut bench), [2]);
+    bench.tcp(Direction::Initiator, FIN_ACK, b"");
+    bench.tcp(Direction::Responder, FIN_ACK, b"");
+    assert_eq!(sorted(&mut bench), [1, 2, 4]);
+}
+
+/// Each byte could be worth a look at all of the head.
+#[test]
+fn a_long_head_is_not_looked_at_with_each_of_its_lines() {
+    let mut bench = begun(RULES);
+    bench.client(b"GET / HTTP/1.1\r\n");
+    let before = bench.detector.counters().evaluations;
+    for _ in 0..10_000 {
+        bench.client(b"A:\r\n");
+    }
+    let looks = bench.detector.counters().evaluations - before;
+    assert!(looks < 200, "{looks}");
+}
