@@ -134,7 +134,9 @@ impl Evaluator {
             }
         }
         sight.message.is_some_and(|message| {
-            if message.awaits(buffer) && test.steps.iter().any(Step::is_negated) {
+            // Inline nothing waits: what has come would be gone (as with Suricata).
+            let may_wait = !self.limits.sees_all && test.steps.iter().any(Step::is_negated);
+            if may_wait && message.awaits(buffer) {
                 return false;
             }
             let is_little = message.is_little(buffer);

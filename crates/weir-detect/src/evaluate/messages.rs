@@ -64,8 +64,9 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let fresh = transaction.fresh(side);
+        let fresh = transaction.fresh(side, self.limits.sees_all);
         let is_complete = transaction.is_complete(side);
+        let goes_on = !is_complete && !transaction.is_cut(side);
         if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records
         {
@@ -76,7 +77,7 @@ impl Evaluator {
         let events = transaction.fresh_events(side);
         let new = flow.new_events(events, number);
         self.gather_odd(scene, (events, &new), Some(number));
-        if !fresh.headers && fresh.body.is_none() && !is_complete && events.is_empty() {
+        if !fresh.headers && fresh.body.is_none() && goes_on && events.is_empty() {
             return ControlFlow::Continue(());
         }
         transaction.come_further(side);

@@ -1,7 +1,7 @@
 //! Heads of HTTP whose end does not come, or comes late. Expectations are what Suricata 8.0.7
 //! alerts on with the same packets; at a FIN, it waits for the connection's last packet.
 
-use weir_detect::{Decision, Direction};
+use weir_detect::{Decision, Direction, Limits};
 
 use crate::bench::Bench;
 
@@ -168,4 +168,60 @@ fn a_long_head_is_not_looked_at_with_each_of_its_lines() {
     }
     let looks = bench.detector.counters().evaluations - before;
     assert!(looks < 200, "{looks}");
+}
+
+const WITHOUT: &str = "alert http any any -> any any (http.request_body; content:\"evil\"; \
+     content:!\"good\"; sid:1;)\n\
+     alert http any any -> any any (file.data; content:\"evil\"; pcre:!\"/good/\"; \
+     flow:to_client; sid:2;)";
+
+/// Suricata does so too, but for the second case when it stands inline.
+#[test]
+fn what_must_not_be_in_a_body_is_waited_for_as_long_as_its_side_goes_on() {
+    for (flags, ends) in [(FIN_ACK, true), (RST_ACK, true), (16, false)] {
+        let mut bench = begun(WITHOUT);
+        bench.client(b"POST / HTTP/1.1\r\nContent-Length: 90000\r\n\r\nevil");
+        bench.client(b"xxxx");
+        assert_eq!(sorted(&mut bench), [0; 0]);
+        bench.server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n100\r\nevil");
+        assert_eq!(sorted(&mut bench), [0; 0]);
+        bench.tcp(Direction::Responder, flags, b"");
+        assert_eq!(sorted(&mut bench), [2][..usize::from(ends)]);
+        bench.tcp(Direction::Initiator, flags, b"");
+        assert_eq!(sorted(&mut bench), [1][..usize::from(ends)]);
+    }
+}
+
+#[test]
+fn inline_nothing_is_waited_for() {
+    let mut bench = Bench::with(WITHOUT, Limits { sees_all: true, ..Limits::default() });
+    bench.connect();
+    bench.client(b"POST / HTTP/1.1\r\nContent-Length: 90000\r\n\r\nevil");
+    assert_eq!(sorted(&mut bench), [1]);
+    bench.server(b"HTTP/1.1 200 OK\r\n\r\nx");
+    bench.server(b"ev");
+    bench.server(b"il");
+    assert_eq!(sorted(&mut bench), [2], "with its last byte");
+}
+
+/// Suricata reads no further; a server that takes no body with GET does.
+#[test]
+fn what_a_head_says_of_its_body_in_a_way_that_nobody_knows_hides_no_request() {
+    for header in ["Content-Length: x", "Content-Length:", "Transfer-Encoding: gzip"] {
+        for is_apart in [false, true] {
+            let mut bench =
+                begun("alert http any any -> any any (http.uri; content:\"evil\"; sid:1;)");
+            let first = format!("GET / HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
+            let next = "GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
+            match is_apart {
+                true => {
+                    bench.client(first.as_bytes());
+                    bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                    bench.client(next.as_bytes());
+                }
+                false => drop(bench.client((first + next).as_bytes())),
+            }
+            assert_eq!(sorted(&mut bench), [1], "{header} {is_apart}");
+        }
+    }
 }

@@ -99,9 +99,22 @@ impl Connection {
                     progressed.push(number);
                 }
             }
-            _ => {}
+            it => progressed.extend(self.cut_body(side, it)),
         }
         self.odd[side].append(&mut progressed);
+    }
+
+    /// No more comes of a body that is not whole; its transaction.
+    fn cut_body(&mut self, side: usize, expect: Expect) -> Option<u64> {
+        use Expect as E;
+        let number = self.sides[side].current;
+        match expect {
+            E::Body(_) | E::ChunkSize | E::Chunk(_) | E::ChunkEnd | E::Trailer | E::BodyToEnd => {
+                self.transaction(number)?.half_mut(side)?.is_cut = true;
+                Some(number)
+            }
+            _ => None,
+        }
     }
 
     /// A side gives up, if the other believes it: else more of a head comes.
@@ -115,5 +128,7 @@ impl Connection {
             self.begun = if side == 0 { number } else { self.begun };
             self.odd[side].extend(number);
         }
+        let number = self.cut_body(side, self.sides[side].expect);
+        self.odd[side].extend(number);
     }
 }

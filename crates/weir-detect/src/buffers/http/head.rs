@@ -119,8 +119,8 @@ pub(super) fn body_of(half: &Half, is_response: bool) -> Expect {
         Some(0) => Expect::Head,
         Some(length) => Expect::Body(length),
         None if is_response => Expect::BodyToEnd,
-        // A receiver that knows neither where the body ends nor how it is sent gives up.
-        None if half.header(b"content-length").is_some() || encoding.is_some() => Expect::Nothing,
+        // Of a request that says neither where a body ends nor how it is sent: many a receiver
+        // gives up, others read no body.
         None => Expect::Head,
     }
 }

@@ -13,7 +13,7 @@ use crate::value::Object;
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
 const BODY_LEN_MAX: usize = 100 * 1024;
-/// A body is looked at again when it has grown by so much, and when it is complete.
+/// A body is looked at again when it has grown by so much, and when no more of it comes.
 const BODY_STEP: usize = 16 * 1024;
 /// Headers of a message, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
@@ -89,6 +89,8 @@ pub(crate) struct Half {
     looked_at: usize,
     headers_looked_at: bool,
     pub(crate) is_complete: bool,
+    /// Its side ended before its body did.
+    pub(super) is_cut: bool,
     /// More of its body may come although it is complete.
     pub(super) goes_on: bool,
     /// Its files were told of.
@@ -281,10 +283,12 @@ impl Half {
         digester.map(|it| it.digests()).unwrap_or_default()
     }
 
-    fn fresh(&mut self) -> Fresh {
+    fn fresh(&mut self, is_inline: bool) -> Fresh {
         let headers = !std::mem::replace(&mut self.headers_looked_at, true);
         let grown = self.body.len() - self.looked_at;
-        let is_due = grown > 0 && (self.is_complete || grown >= BODY_STEP || self.looked_at == 0);
+        let is_over = self.is_complete || self.is_cut;
+        let is_due =
+            grown > 0 && (is_inline || is_over || grown >= BODY_STEP || self.looked_at == 0);
         let body = is_due.then(|| std::mem::replace(&mut self.looked_at, self.body.len()));
         Fresh { headers, body }
     }
@@ -384,11 +388,12 @@ impl Transaction {
         &all[looked_at.min(all.len())..]
     }
 
-    /// What is new of a side since this was asked last.
-    pub(crate) fn fresh(&mut self, side: usize) -> Fresh {
+    /// What is new of a side since this was asked last. Inline no byte waits for others: it would
+    /// be gone.
+    pub(crate) fn fresh(&mut self, side: usize, is_inline: bool) -> Fresh {
         let frames = self.stream.as_mut().map(|it| &mut it.1[side]);
         let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
-        let fresh = self.half_mut(side).map(Half::fresh).unwrap_or_default();
+        let fresh = self.half_mut(side).map(|it| it.fresh(is_inline)).unwrap_or_default();
         Fresh { headers: fresh.headers || of_frames, ..fresh }
     }
 
@@ -408,11 +413,11 @@ impl Transaction {
         self.states[side] = Some((from, now));
     }
 
-    /// Whether more of a side's body comes, and so little is there that nothing is said to be
-    /// absent from it (Suricata's `minimal-inspect-size`).
+    /// Whether more of a side's body comes, and so little is there that rules wait that want
+    /// something not to be in it (Suricata's `minimal-inspect-size`).
     pub(crate) fn awaits_body(&self, side: usize) -> bool {
         const ENOUGH: u64 = 32 << 10;
-        self.half(side).is_some_and(|it| !it.is_complete && it.body_size < ENOUGH)
+        self.half(side).is_some_and(|it| !it.is_complete && !it.is_cut && it.body_size < ENOUGH)
     }
 
     /// Whether a side has come behind where a buffer would stand.
@@ -420,6 +425,11 @@ impl Transaction {
         let is_last = is_body(buffer) || buffer == Buffer::FileName;
         let has_come = |half: &Half| half.head != Head::Begun || is_of_line(buffer);
         self.half(side).is_some_and(|it| it.is_complete || (!is_last && has_come(it)))
+    }
+
+    /// Whether a side ended within its message.
+    pub(crate) fn is_cut(&self, side: usize) -> bool {
+        self.half(side).is_some_and(|it| it.is_cut)
     }
 
     /// Whether a side is whole.
