@@ -216,7 +216,7 @@ impl Conversation {
         if taken.new > 0 {
             let is_dns = source == 53 || destination == 53;
             let was = self.protocol();
-            let mut heard = Heard::with_digests(self.wanted);
+            let mut heard = Heard::of(self.wanted, limits.sees_all);
             self.tell(side, taken.new, is_dns, port, &mut heard);
             progress.frames = std::mem::take(&mut heard.frames);
             let unexpected = heard.unexpected;
@@ -537,7 +537,7 @@ impl Conversation {
                 || http::begins(&other)
                 || agreement::is_long(0, &other, port);
             if is_heard {
-                let mut before = Heard::with_digests(heard.said.wanted);
+                let mut before = Heard::of(heard.said.wanted, heard.said.is_inline);
                 let protocol = application.protocol();
                 feed(application, 1 - side, &other, &mut before);
                 if let (Some(framer), Some(protocol)) = (framer, protocol) {
@@ -617,8 +617,8 @@ impl Application {
 }
 
 impl Heard {
-    fn with_digests(wanted: FileDigests) -> Self {
-        Self { said: Said::with_digests(wanted), ..Self::default() }
+    fn of(wanted: FileDigests, is_inline: bool) -> Self {
+        Self { said: Said { is_inline, ..Said::with_digests(wanted) }, ..Self::default() }
     }
 
     /// Messages, units among them, and what units tell beside themselves.

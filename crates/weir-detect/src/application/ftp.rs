@@ -310,7 +310,8 @@ impl Parser for Data {
         self.file.add(bytes, said.wanted);
         let Content { bytes: kept, size, .. } = &self.file;
         // Little of it is looked at as it comes: it may be all.
-        let is_worth = kept.len() >= self.looked_at + FILE_STEP || *size < FILE_STEP as u64;
+        let step = if said.is_inline { 1 } else { FILE_STEP };
+        let is_worth = kept.len() >= self.looked_at + step || *size < FILE_STEP as u64;
         if bytes.is_empty() || !is_worth {
             return;
         }
@@ -353,6 +354,17 @@ mod tests {
         assert_eq!(object.value("command"), Some(&"USER".into()));
         assert_eq!(object.value("command_data"), Some(&"me".into()));
         assert_eq!(object.value("completion_code"), Some(&vec!["331"].into()));
+    }
+
+    #[test]
+    fn inline_each_piece_of_a_file_is_looked_at() {
+        for (is_inline, looks) in [(false, 5), (true, 9)] {
+            let announced = said(&[(0, "EPRT |1|192.0.2.1|1026|\r\n"), (0, "STOR b\r\n")]);
+            let mut data = Data::new(announced.announced.into_iter().next().unwrap());
+            let mut said = Said { is_inline, ..Said::default() };
+            (0..9).for_each(|_| data.take(0, &[b'x'; 10_000], &mut said));
+            assert_eq!(said.units.len(), looks);
+        }
     }
 
     #[test]

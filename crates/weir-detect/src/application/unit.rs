@@ -200,6 +200,8 @@ pub(crate) struct Said {
     pub(crate) announced: Vec<Announced>,
     /// What parsers are to compute of files.
     pub(crate) wanted: FileDigests,
+    /// No piece of a file waits for others: it would be gone.
+    pub(crate) is_inline: bool,
 }
 
 impl Said {

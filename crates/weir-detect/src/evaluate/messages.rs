@@ -65,8 +65,7 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side, self.limits.sees_all);
-        let is_complete = transaction.is_complete(side);
-        let goes_on = !is_complete && !transaction.is_cut(side);
+        let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
         if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records
         {
@@ -77,7 +76,7 @@ impl Evaluator {
         let events = transaction.fresh_events(side);
         let new = flow.new_events(events, number);
         self.gather_odd(scene, (events, &new), Some(number));
-        if !fresh.headers && fresh.body.is_none() && goes_on && events.is_empty() {
+        if !fresh.headers && fresh.body.is_none() && !is_complete && !is_cut && events.is_empty() {
             return ControlFlow::Continue(());
         }
         transaction.come_further(side);

@@ -12,7 +12,6 @@ use super::rpc::{Order, Progress, Rpc};
 use super::unit::{FileTold, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
-use crate::digest::FileDigests;
 use crate::heap::{HeapSize, heap_size};
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, text};
@@ -427,7 +426,7 @@ impl Smb {
                 self.count - 1
             }
         };
-        if file.add(bytes, said.wanted) {
+        if file.add(bytes, said) {
             said.units.push(self.file_unit(&self.files[place], number, side));
         }
     }
@@ -483,10 +482,11 @@ impl Smb {
 
 impl File {
     /// Takes in bytes; whether they are worth a look.
-    fn add(&mut self, bytes: &[u8], wanted: FileDigests) -> bool {
-        self.content.add(bytes, wanted);
+    fn add(&mut self, bytes: &[u8], said: &Said) -> bool {
+        self.content.add(bytes, said.wanted);
         let kept = self.content.bytes.len();
-        let is_worth = kept < FILE_STEP || kept >= self.looked_at + FILE_STEP;
+        let step = if said.is_inline { 1 } else { FILE_STEP };
+        let is_worth = kept < FILE_STEP || kept >= self.looked_at + step;
         if is_worth {
             self.looked_at = kept;
         }
