@@ -163,6 +163,10 @@ impl Session {
         if self.state != State::None && segment.flags & ACK == 0 && segment.acknowledgment != 0 {
             events.push(Event::StreamBrokenAck);
         }
+        let is_over = matches!(self.state, State::None | State::Closed);
+        if segment.has(RST) && segment.length > 0 && !is_over {
+            events.push(Event::StreamRstWithData);
+        }
         if self.is_bad_window_update(&segment) {
             events.push(Event::StreamBadWindowUpdate);
             return events;

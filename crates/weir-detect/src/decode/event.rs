@@ -171,6 +171,7 @@ events! {
     StreamSpuriousRetransmission "stream.pkt_spurious_retransmission"
     StreamRetransmission "stream.pkt_retransmission"
     StreamRstWithoutSession "stream.rst_but_no_session"
+    StreamRstWithData "stream.rst_with_data"
     StreamFinWithoutSession "stream.fin_but_no_session"
     StreamSynFlood "stream.3whs_syn_flood"
     StreamSynAckFlood "stream.3whs_synack_flood"

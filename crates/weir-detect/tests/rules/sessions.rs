@@ -211,3 +211,23 @@ fn a_key_is_taken_off_before_the_look() {
     bench.client(&[head.as_slice(), &body].concat());
     assert_eq!(bench.alerted(), [1]);
 }
+
+/// As Suricata 8.0.7 tells it: of a connection that has begun and is not over.
+#[test]
+fn a_reset_that_brings_data_is_told() {
+    for side in [Direction::Initiator, Direction::Responder] {
+        let mut bench = with_event("rst_with_data");
+        bench.tcp(side, RST | ACK, b"data");
+        assert_eq!(bench.alerted(), []);
+        bench.connect();
+        bench.client(b"hello");
+        bench.tcp(side, RST | ACK, b"data");
+        assert_eq!(bench.alerted(), [1]);
+        bench.tcp(side, RST | ACK, b"data");
+        assert_eq!(bench.alerted(), []);
+        let mut bench = with_event("rst_with_data");
+        bench.connect();
+        bench.tcp(side, RST | ACK, b"");
+        assert_eq!(bench.alerted(), []);
+    }
+}
