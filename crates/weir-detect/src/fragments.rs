@@ -110,6 +110,8 @@ struct Datagram {
     data: Vec<u8>,
     /// By byte, which piece it is of, from 1; 0: none yet.
     owners: Vec<u16>,
+    /// So many bytes from the first on are there: each piece would look through all of them else.
+    known: usize,
     /// What stands before the data, and where the network header begins in it, once the first
     /// piece is there.
     head: Option<(Vec<u8>, usize)>,
@@ -212,7 +214,8 @@ impl Fragments {
                 true => Event::Ipv4FragmentTooLarge,
                 false => Event::Ipv6FragmentTooLarge,
             });
-            return taken;
+            // Among headers that are shorter than its own it may have room.
+            return Taken { is_refused: self.refuses_conflicts, ..taken };
         }
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
@@ -251,7 +254,8 @@ impl Fragments {
             taken.whole = datagram.packet(is_v4);
             match taken.whole {
                 Some(_) => drop(self.remove(&key)),
-                // Too long with its headers.
+                // Too long with its headers, which may be others where it is received.
+                None if self.refuses_conflicts => self.give_up(&key, Cause::Conflict),
                 None => self.give_up(&key, Cause::Room),
             }
         } else if datagram.pieces.len() > PIECES_MAX {
@@ -337,6 +341,20 @@ impl Piece<'_> {
     fn is_odd(&self) -> bool {
         self.data.is_empty() || (self.more && !self.data.len().is_multiple_of(8))
     }
+
+    /// Whether what is read behind the headers of this first piece is not what is read behind
+    /// those of another: IPv6 names the protocol there.
+    fn differs(&self, (head, network): &(Vec<u8>, usize)) -> bool {
+        const NEXT_HEADER: usize = 6;
+        const IPV6_LEN: usize = 40;
+        let chain = |head: &[u8], network: usize| match head.get(network).map(|it| it >> 4) {
+            Some(6) => head.get(network + NEXT_HEADER).copied().zip(
+                head.get(network + IPV6_LEN..).map(<[u8]>::to_vec),
+            ),
+            _ => None,
+        };
+        chain(&self.head, self.network) != chain(head, *network)
+    }
 }
 
 impl Datagram {
@@ -346,7 +364,9 @@ impl Datagram {
         let mut overlapping =
             self.pieces.iter().filter(|it| it.0 < place.1 && place.0 < it.1).peekable();
         let is_same = || self.data.get(place.0..place.1) == Some(piece.data);
-        overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same())
+        let is_other = overlapping.peek().is_some()
+            && !(overlapping.all(|it| *it == place) && is_same());
+        is_other || (piece.start == 0 && self.head.as_ref().is_some_and(|it| piece.differs(it)))
     }
 }
 
@@ -372,8 +392,8 @@ fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
 
 impl Datagram {
     fn new(number: u64, begun: Time) -> Self {
-        let (weight, pieces, data, owners) = Default::default();
-        Self { number, begun, weight, pieces, data, owners, head: None, len: None }
+        let (weight, pieces, data, owners, known) = Default::default();
+        Self { number, begun, weight, pieces, data, owners, known, head: None, len: None }
     }
 
     /// Puts a piece where it belongs; whether it overlaps one that was there.
@@ -402,12 +422,14 @@ impl Datagram {
             self.data[at] = *byte;
             self.owners[at] = self.pieces.len() as u16;
         }
+        while self.owners.get(self.known).is_some_and(|owner| *owner != 0) {
+            self.known += 1;
+        }
         overlaps
     }
 
     fn is_whole(&self) -> bool {
-        let Some(len) = self.len.filter(|_| self.head.is_some()) else { return false };
-        self.owners.get(..len).is_some_and(|it| it.iter().all(|owner| *owner != 0))
+        self.head.is_some() && self.len.is_some_and(|len| self.known >= len)
     }
 
     /// The packet, with the lengths and the checksum that it has as a whole.
