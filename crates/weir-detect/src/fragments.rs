@@ -348,9 +348,10 @@ impl Piece<'_> {
         const NEXT_HEADER: usize = 6;
         const IPV6_LEN: usize = 40;
         let chain = |head: &[u8], network: usize| match head.get(network).map(|it| it >> 4) {
-            Some(6) => head.get(network + NEXT_HEADER).copied().zip(
-                head.get(network + IPV6_LEN..).map(<[u8]>::to_vec),
-            ),
+            Some(6) => head
+                .get(network + NEXT_HEADER)
+                .copied()
+                .zip(head.get(network + IPV6_LEN..).map(<[u8]>::to_vec)),
             _ => None,
         };
         chain(&self.head, self.network) != chain(head, *network)
@@ -364,8 +365,8 @@ impl Datagram {
         let mut overlapping =
             self.pieces.iter().filter(|it| it.0 < place.1 && place.0 < it.1).peekable();
         let is_same = || self.data.get(place.0..place.1) == Some(piece.data);
-        let is_other = overlapping.peek().is_some()
-            && !(overlapping.all(|it| *it == place) && is_same());
+        let is_other =
+            overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same());
         is_other || (piece.start == 0 && self.head.as_ref().is_some_and(|it| piece.differs(it)))
     }
 }

@@ -58,7 +58,9 @@ fn a_request_with_tabs_is_looked_at() {
 
 #[test]
 fn a_request_of_another_method_behind_one_in_the_same_piece_is_looked_at() {
-    assert!(is_seen(&[b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPURGE /evil HTTP/1.1\r\nHost: a\r\n\r\n"]));
+    assert!(is_seen(&[
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPURGE /evil HTTP/1.1\r\nHost: a\r\n\r\n"
+    ]));
 }
 
 #[test]

@@ -15,12 +15,8 @@ const SERVER: u16 = 80;
 fn strict(rules: &str) -> Gateway {
     gateway(rules, |policy| {
         let limits = &mut policy.rules.as_mut().unwrap().limits;
-        *limits = Limits {
-            sees_all: true,
-            checks_segments: true,
-            refuses_conflicts: true,
-            ..limits.clone()
-        };
+        *limits =
+            Limits { sees_all: true, checks_segments: true, refuses_conflicts: true, ..*limits };
     })
 }
 
@@ -200,4 +196,27 @@ fn a_server_that_speaks_first_does_not_become_the_client() {
         say(gateway, true, ACK, [c + 1, s + 1], b"ev");
         assert_eq!(say(gateway, true, ACK, [c + 3, s + 1], b"il"), 0, "it is to the server");
     }
+}
+
+/// By default what finds no room goes on as it is: some thousand frames carry a word past the rules.
+#[test]
+fn pieces_that_others_push_out_bring_no_word() {
+    let mut gateway = gateway(super::inline::EVIL, |_| ());
+    let payload = super::inline::udp_payload(99, b"xxxxxxevil");
+    // The word lies across the cut.
+    let [head, tail] = [(0x2000, &payload[..16]), (2, &payload[16..])]
+        .map(|(flags, it)| ipv4(ATTACKER, VICTIM, 17, flags, it));
+    let mut arrived = Vec::new();
+    for (round, part) in [&head, &tail].into_iter().enumerate() {
+        arrived.extend(gateway.receive(Side::Wire, from_ref(part)));
+        for number in 0..4096_u16 {
+            let mut other = ipv4([192, 0, 2, 67], VICTIM, 17, 0x2001, &[0; 8]);
+            let number = number + 0x2000 * round as u16;
+            other[18..20].copy_from_slice(&number.to_be_bytes());
+            super::inline::sign(&mut other);
+            arrived.extend(gateway.receive(Side::Wire, &[other]));
+        }
+    }
+    let parts = arrived.iter().filter(|it| it.1.bytes == head || it.1.bytes == tail).count();
+    assert!(parts < 2, "both pieces go on, and nobody has judged them");
 }

@@ -1,7 +1,6 @@
 """Cases of `decoys.py`: pieces of which each was judged, or none, and a word that they make."""
 
 import struct
-import time
 
 from decoys import DECOY, RST, case, fragments, ipv4, ipv6, piece
 from decoys_ip import TAIL, piece_v6, pieces_v6
@@ -39,7 +38,6 @@ def _(flow, word):
 @case("first fragment over ipv6 with another header before it", **V6)
 def _(flow, word):
     head, body, tail = pieces_v6(flow, word, 0x2300 | word[0])
-    # An authentication header of TCP that ends behind the segment.
     before = bytes([44, 0, 1, 4, 0, 0, 0, 0])
     data = head[48:]
     decoy = ipv6(data, 6, flow.ends, first=60,
@@ -69,22 +67,6 @@ def _(flow, word):
         flow.wire.send(piece(segment[start:end], start, True, flow, id=id))
     flow.wire.send(piece(b"-" * 11, last[0], False, flow, id=id))
     return body
-
-
-@case("fragments among thousands")
-def _(flow, word):
-    """By default what finds no room goes on as it is."""
-    id = 0x2500 | word[0]
-    segment = flow.segment(0, b"pad:" + word + TAIL)
-    others = (bytes([10, 77, 0, 78]), flow.ends[1])
-    # The word lies across the cut.
-    for round, part in enumerate(fragments(segment, [32], flow, id=id)):
-        flow.wire.send(part)
-        for at in range(4500):
-            flow.wire.send(ipv4(b"-" * 8, 17, others, id=round * 0x5000 + at, fragment=0x2001))
-            if at % 100 == 0:
-                time.sleep(0.001)
-    return b"pad:" + word + TAIL
 
 
 @case("ipv6 without a length", **V6)
