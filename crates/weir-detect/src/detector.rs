@@ -616,6 +616,12 @@ impl Detector {
         conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
     }
 
+    /// Whether some SYN of a connection was seen.
+    pub(crate) fn has_beginning(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.has_beginning())
+    }
+
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
         self.flows.taken_mut(slot).map(Flow::record)

@@ -99,7 +99,7 @@ pub enum Cause {
 /// Whose piece it is: addresses, identification, protocol, VLAN.
 type Key = ([u8; 16], [u8; 16], u32, u8, u16);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Datagram {
     number: u64,
     begun: Time,
@@ -110,6 +110,10 @@ struct Datagram {
     data: Vec<u8>,
     /// By byte, which piece it is of, from 1; 0: none yet.
     owners: Vec<u16>,
+    /// How its first piece came: see [`Piece::lead`].
+    lead: Vec<u8>,
+    /// So many bytes from the first on are there: each piece would look through all of them else.
+    known: usize,
     /// What stands before the data, and where the network header begins in it, once the first
     /// piece is there.
     head: Option<(Vec<u8>, usize)>,
@@ -154,10 +158,11 @@ impl Fragments {
     }
 
     /// Whether pieces are refused that receivers put together in several ways: those that overlap
-    /// another and are not the same, have no bytes, or are not the last and of a length that is no
-    /// multiple of 8. Where pieces are held, the other one goes, with its datagram: its sender may
-    /// have come round to the same identification. Then those of IPv6 that have one identification
-    /// are of one datagram whatever protocol they name (RFC 8200 s4.5).
+    /// another and are not the same, that go elsewhere than the others, have IPv4 options or no
+    /// bytes, or are not the last and of a length that is no multiple of 8. Where pieces are held,
+    /// the other one goes, with its datagram: its sender may have come round to the same
+    /// identification. Then those of IPv6 that have one identification are of one datagram
+    /// whatever protocol they name (RFC 8200 s4.5).
     pub fn refuse_conflicts(&mut self, refuses: bool) {
         self.refuses_conflicts = refuses;
     }
@@ -212,7 +217,8 @@ impl Fragments {
                 true => Event::Ipv4FragmentTooLarge,
                 false => Event::Ipv6FragmentTooLarge,
             });
-            return taken;
+            // Among headers that are shorter than its own it may have room.
+            return Taken { is_refused: self.refuses_conflicts, ..taken };
         }
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
@@ -251,7 +257,8 @@ impl Fragments {
             taken.whole = datagram.packet(is_v4);
             match taken.whole {
                 Some(_) => drop(self.remove(&key)),
-                // Too long with its headers.
+                // Too long with its headers, which may be others where it is received.
+                None if self.refuses_conflicts => self.give_up(&key, Cause::Conflict),
                 None => self.give_up(&key, Cause::Room),
             }
         } else if datagram.pieces.len() > PIECES_MAX {
@@ -302,6 +309,12 @@ struct Piece<'a> {
     head: Vec<u8>,
     network: usize,
     network_head_len: usize,
+    /// What decides who receives a piece, and is the same of all: where its frame goes, with tags;
+    /// hops left; in IPv6 what stands before the fragment header. One that another host took, or
+    /// nobody, would be judged here as a part.
+    lead: Vec<u8>,
+    /// IPv4 options, for which some receivers discard it.
+    has_options: bool,
 }
 
 impl<'a> Piece<'a> {
@@ -328,25 +341,63 @@ impl<'a> Piece<'a> {
         let data = header.get(data_at..end.min(header.len()))?;
         let start = usize::from(fragment.offset);
         let more = fragment.more;
-        Some(Self { start, more, data, protocol, head, network, network_head_len: data_at })
+        let mut lead = [bytes.get(..6)?, bytes.get(12..network).unwrap_or_default()].concat();
+        lead.push(parsed.hop_limit);
+        if parsed.network == Network::Ipv6 {
+            lead.extend_from_slice(header.get(40..data_at - FRAGMENT_HEADER_LEN)?);
+        }
+        let has_options = parsed.network == Network::Ipv4 && data_at > 20;
+        let network_head_len = data_at;
+        Some(Self {
+            start,
+            more,
+            data,
+            protocol,
+            head,
+            network,
+            network_head_len,
+            lead,
+            has_options,
+        })
     }
 }
 
 impl Piece<'_> {
     /// Whether receivers differ in what they make of it.
     fn is_odd(&self) -> bool {
-        self.data.is_empty() || (self.more && !self.data.len().is_multiple_of(8))
+        self.has_options
+            || self.data.is_empty()
+            || (self.more && !self.data.len().is_multiple_of(8))
+    }
+
+    /// Whether what is read behind the headers of this first piece is not what is read behind
+    /// those of another: IPv6 names the protocol there.
+    fn differs(&self, (head, network): &(Vec<u8>, usize)) -> bool {
+        const NEXT_HEADER: usize = 6;
+        const IPV6_LEN: usize = 40;
+        let chain = |head: &[u8], network: usize| match head.get(network).map(|it| it >> 4) {
+            Some(6) => head
+                .get(network + NEXT_HEADER)
+                .copied()
+                .zip(head.get(network + IPV6_LEN..).map(<[u8]>::to_vec)),
+            _ => None,
+        };
+        chain(&self.head, self.network) != chain(head, *network)
     }
 }
 
 impl Datagram {
-    /// Whether some of a piece's places are taken already, other than by the same piece.
+    /// Whether some of a piece's places are taken already, other than by the same piece, or it came
+    /// in another way.
     fn conflicts(&self, piece: &Piece<'_>) -> bool {
         let place = (piece.start, piece.start + piece.data.len());
         let mut overlapping =
             self.pieces.iter().filter(|it| it.0 < place.1 && place.0 < it.1).peekable();
         let is_same = || self.data.get(place.0..place.1) == Some(piece.data);
-        overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same())
+        let is_other =
+            overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same());
+        let is_other = is_other || piece.lead != self.lead;
+        is_other || (piece.start == 0 && self.head.as_ref().is_some_and(|it| piece.differs(it)))
     }
 }
 
@@ -372,12 +423,14 @@ fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
 
 impl Datagram {
     fn new(number: u64, begun: Time) -> Self {
-        let (weight, pieces, data, owners) = Default::default();
-        Self { number, begun, weight, pieces, data, owners, head: None, len: None }
+        Self { number, begun, ..Self::default() }
     }
 
     /// Puts a piece where it belongs; whether it overlaps one that was there.
     fn add(&mut self, piece: &Piece<'_>, policy: Policy) -> bool {
+        if self.pieces.is_empty() {
+            self.lead.clone_from(&piece.lead);
+        }
         let (start, end) = (piece.start, piece.start + piece.data.len());
         if start == 0 && self.head.is_none() {
             self.head = Some((piece.head.clone(), piece.network));
@@ -402,12 +455,14 @@ impl Datagram {
             self.data[at] = *byte;
             self.owners[at] = self.pieces.len() as u16;
         }
+        while self.owners.get(self.known).is_some_and(|owner| *owner != 0) {
+            self.known += 1;
+        }
         overlaps
     }
 
     fn is_whole(&self) -> bool {
-        let Some(len) = self.len.filter(|_| self.head.is_some()) else { return false };
-        self.owners.get(..len).is_some_and(|it| it.iter().all(|owner| *owner != 0))
+        self.head.is_some() && self.len.is_some_and(|len| self.known >= len)
     }
 
     /// The packet, with the lengths and the checksum that it has as a whole.

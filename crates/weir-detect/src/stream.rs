@@ -167,9 +167,20 @@ impl Stream {
         &self.window[self.window.len() - count.min(self.window.len())..]
     }
 
-    /// Whether the beginning of a stream that begins by a SYN is behind a segment.
+    /// Whether it began by a SYN.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Whether it is known where the stream began: by a SYN, and its receiver speaks. Where one
+    /// side alone is seen, nobody tells of a connection that was over.
+    fn has_known_beginning(&self) -> bool {
+        self.is_whole && self.acknowledged.is_some()
+    }
+
+    /// Whether the beginning of a stream of which it is known is behind a segment.
     fn begins_behind(&self, sequence: u32) -> bool {
-        let Some(next) = self.next.filter(|_| self.is_whole) else { return false };
+        let Some(next) = self.next.filter(|_| self.has_known_beginning()) else { return false };
         let behind = next.wrapping_sub(sequence);
         behind < AHEAD_MAX && u64::from(behind) > self.before + self.window.len() as u64
     }
@@ -203,7 +214,7 @@ impl Stream {
             let ahead = sequence.wrapping_sub(next);
             if ahead > AHEAD_MAX {
                 // Of another connection, perhaps one that is not over.
-                let is_refused = self.refusals.conflicts && self.is_whole;
+                let is_refused = self.refusals.conflicts && self.has_known_beginning();
                 let refused = is_refused.then_some(Unseen::Conflict);
                 return Taken { refused, ..Taken::default() };
             }
@@ -586,6 +597,8 @@ mod tests {
                 true => stream.pick_up(100_001),
                 false => stream.begin(100_000),
             }
+            // The other side speaks, of what was before.
+            stream.acknowledge(1000);
             stream
         };
         for at in [99_999, 1000, 100_001_u32.wrapping_sub(AHEAD_MAX + 9)] {

@@ -155,6 +155,11 @@ impl FlowTable {
                 let begins_anew = entry.ended & bit(from_first) != 0
                     && begins(parsed)
                     && detector.may_be_over_for(entry.slot, entry.direction(from_first));
+                // What a server says first is of no connection: it does not make it the client.
+                let begins_anew = begins_anew
+                    || (entry.direction(from_first) == Direction::Responder
+                        && begins(parsed)
+                        && !detector.has_beginning(entry.slot));
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }

@@ -24,8 +24,8 @@ use crate::tunnel::{ErspanKind, GeneveHeader, GreHeader, VxlanHeader, inner_link
 use crate::udp::{PORT_ESP, PORT_GENEVE, PORT_ROCE_V2, PORT_VXLAN, UdpHeader};
 
 /// More IPv6 extension headers than this are taken for an attack on the walk itself. Receivers have
-/// no bound: a packet of 9,000 bytes has room for 1,120.
-const EXTENSION_HEADERS_MAX: usize = 2048;
+/// no bound: a datagram that was put together has room for 8,191.
+const EXTENSION_HEADERS_MAX: usize = 8192;
 /// Bytes of the ICRC.
 const ICRC_LEN: usize = 4;
 
@@ -252,7 +252,11 @@ impl<'a> Walk<'a> {
         parsed.traffic_class = header.traffic_class();
         parsed.hop_limit = header.hop_limit;
         let payload_offset = offset + Ipv6Header::LEN;
-        self.end_at(payload_offset + usize::from(header.payload_len.get()))?;
+        let payload_len = usize::from(header.payload_len.get());
+        // Where options of hops may tell the length, receivers go by the frame's (RFC 2675).
+        if payload_len > 0 || header.next_header != protocol::HOP_BY_HOP {
+            self.end_at(payload_offset + payload_len)?;
+        }
         self.upper_layer(header.next_header, payload_offset)
     }
 

@@ -78,6 +78,8 @@ pub(super) struct Acceptance {
     is_reset_by: [bool; 2],
     /// Number of the client's last SYN.
     syn: u32,
+    /// It came when the connection went on.
+    is_asked_again: bool,
     /// The server's answer before the last one: the client tells which of them it took.
     other: Option<Side>,
     chosen: Option<u32>,
@@ -158,6 +160,7 @@ impl Acceptance {
         };
         if side == 0 && !is_answer {
             self.syn = header.sequence;
+            self.is_asked_again |= self.goes_on;
         }
         if !is_new {
             return;
@@ -216,7 +219,9 @@ impl Acceptance {
     pub(super) fn is_another(&self, header: &Header) -> bool {
         let [client, server] = &self.sides;
         let answered = header.acknowledgment.wrapping_sub(1);
-        let is_new = answered != client.first && header.sequence != server.first;
+        // The client may have begun again with the same number.
+        let is_asked = answered != client.first || self.is_asked_again;
+        let is_new = is_asked && header.sequence != server.first;
         self.goes_on && answered == self.syn && is_new
     }
 

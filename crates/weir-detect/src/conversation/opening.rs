@@ -30,6 +30,11 @@ impl Conversation {
         self.acceptance.may_be_over_for(side)
     }
 
+    /// Whether the SYN of some side was seen.
+    pub(crate) fn has_beginning(&self) -> bool {
+        self.streams.iter().any(|it| it.is_whole())
+    }
+
     /// Whether a SYN of a side may be the one that counts.
     pub(super) fn may_begin(&self, side: usize) -> bool {
         match side {

@@ -171,6 +171,7 @@ impl Plain {
         let rules = policy.rules.as_ref();
         let enforces =
             self.access.is_some() || rules.is_none_or(|rules| rules.mode != RuleMode::Watch);
+        let exceptions = if enforces { exceptions } else { Exceptions::default() };
         let refuses = enforces && rules.is_none_or(|rules| rules.limits.refuses_conflicts);
         let inside = self.inside.get_or_insert_with(|| {
             let seed = rules.map_or(0, |rules| rules.limits.seed);

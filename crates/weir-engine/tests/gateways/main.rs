@@ -5,6 +5,7 @@
 mod addresses;
 mod blocks;
 mod counted;
+mod honest;
 mod inline;
 mod joined;
 mod kernel;

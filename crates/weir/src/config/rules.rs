@@ -22,7 +22,7 @@
 //! [rules.exceptions]                # what cannot be inspected: "pass" (counted) or "drop"; a pair
 //!                                   # with [[access]] lines or an `access_` key always drops it
 //! layers = "pass"                   # [pass] more than 16 nested packets
-//! fragments = "pass"                # [pass] fragments that could not be reassembled
+//! fragments = "drop"                # [drop] fragments for which there is no room
 //!                                   # the next two: only where written here
 //! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
 //! gaps = "pass"                     # [pass] TCP data beyond 256 KiB behind missing bytes
@@ -98,7 +98,7 @@ pub struct Written {
 #[allow(missing_docs, reason = "the keys are documented in the module's format")]
 pub struct WrittenExceptions {
     pub layers: WrittenException,
-    pub fragments: WrittenException,
+    pub fragments: Option<WrittenException>,
     pub midstream: WrittenException,
     pub gaps: WrittenException,
     pub conflicts: Option<WrittenException>,
@@ -296,7 +296,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         checksums: written.checksums,
         exceptions: Exceptions {
             layers: written.exceptions.layers.into(),
-            fragments: written.exceptions.fragments.into(),
+            fragments: written.exceptions.fragments.unwrap_or(WrittenException::Drop).into(),
         },
         drops_midstream,
         drops_conflicts: written.exceptions.conflicts != Some(WrittenException::Pass),

@@ -234,3 +234,14 @@ fn neither_decoys_nor_tunnels_hide_a_word() {
     let arrived: Vec<_> = cases.iter().filter(|it| it.arrives).map(|it| &*it.name).collect();
     assert!(arrived.is_empty(), "{arrived:?}");
 }
+
+/// Pieces that were judged in one datagram, and make another; and what finds no room.
+#[test]
+fn pieces_that_were_judged_make_no_word() {
+    let Some(Stand { _turn, lab }) = stand("pieces_that_were_judged") else { return };
+    let gateways = start(&lab);
+    go_on_by_default(&lab, &gateways);
+    let cases = play(&lab, 20_000, &["decoys_mixed"]);
+    let arrived: Vec<_> = cases.iter().filter(|it| it.arrives).map(|it| &*it.name).collect();
+    assert!(arrived.is_empty(), "{arrived:?}");
+}

@@ -2,7 +2,7 @@
 
 import struct
 
-from decoys import ADDRESSES, CLIENT_MAC, SERVER_MAC, case, ipv4, ipv6
+from decoys import ADDRESSES, CLIENT_MAC, SERVER_MAC, case, checksum, ipv4, ipv6
 
 BOUND = 16
 GRE = struct.Struct("!HH")
@@ -46,8 +46,10 @@ def pptp(packet):
 def in_pieces(packet):
     """The packet as two fragments, of which the second is sent last."""
     protocol, payload = packet[9], packet[20:]
-    return [ipv4(payload[:24], protocol, ADDRESSES[4], id=77, fragment=0x2000),
-            ipv4(payload[24:], protocol, ADDRESSES[4], id=77, fragment=3)]
+    # Of each word another: what is left over of one is none of the other's.
+    id = checksum(payload)
+    return [ipv4(payload[:24], protocol, ADDRESSES[4], id=id, fragment=0x2000),
+            ipv4(payload[24:], protocol, ADDRESSES[4], id=id, fragment=3)]
 
 
 def carried(name, *ways, version=4):

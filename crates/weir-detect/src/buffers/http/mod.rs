@@ -23,7 +23,8 @@ use head::{Search, body_of, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
 
-/// Transactions that wait for their response, at most; the oldest are let go.
+/// Transactions that wait for their response, at most, when the next piece comes; the oldest are
+/// let go.
 const TRANSACTIONS_MAX: usize = 64;
 /// Bytes of a start line and headers, at most; a longer one ends the look at that side.
 const HEAD_LEN_MAX: usize = 64 * 1024;
@@ -112,6 +113,10 @@ impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further, once, in order.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
+        // Not sooner: of what one piece brings, rules look at all.
+        let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
+        self.transactions.drain(..surplus);
+        self.first += surplus as u64;
         let mut held = std::mem::take(&mut self.sides[side].held);
         // Bytes of bodies mostly: they are not held, and so not copied.
         let is_held = !held.is_empty();
@@ -241,10 +246,6 @@ impl Connection {
 
     /// Adds a transaction; its number.
     fn push(&mut self, transaction: Transaction) -> u64 {
-        if self.transactions.len() == TRANSACTIONS_MAX {
-            self.transactions.pop_front();
-            self.first += 1;
-        }
         self.transactions.push_back(transaction);
         self.first + self.transactions.len() as u64 - 1
     }

@@ -324,7 +324,8 @@ impl Relay {
     }
 
     fn send_on(&mut self, now: Time, side: Side, frames: &mut [Frame<'_>], onward: &[Onward]) {
-        let Self { ports: Ports { host, wire, own, .. }, engine, bystanders, proof, .. } = self;
+        let Self { ports, engine, bystanders, proof, .. } = self;
+        let Ports { host, wire, own, kernel } = ports;
         let output = engine.go_on(now, onward, frames);
         if side == Side::Wire {
             bystanders.from_wire(frames, &output.verdicts, true);
@@ -332,7 +333,11 @@ impl Relay {
         if let Some(own) = own {
             deliver(output, frames, Destination::Punt, own.as_mut(), |_| true);
         }
-        let lost_at_wire = deliver_to_wire(output, frames, proof, wire.as_mut());
+        let mut lost_at_wire = deliver_to_wire(output, frames, proof, wire.as_mut());
+        for (port, place) in kernel.iter_mut().zip(0..) {
+            let destination = Destination::Kernel(place);
+            lost_at_wire += deliver(output, frames, destination, port.as_mut(), |_| true);
+        }
         let lost_at_host = deliver(output, frames, Destination::Host, host.as_mut(), |_| true);
         for (side, lost) in [(Side::Wire, lost_at_wire), (Side::Host, lost_at_host)] {
             if lost > 0 {
