@@ -25,6 +25,8 @@ const HELD_QUIET_NS: u64 = 2_000_000_000;
 const HELD_WEIGHT: usize = 512;
 /// Bytes of a datagram, at most.
 const DATAGRAM_MAX: usize = 65_535;
+/// Bytes of an Ethernet header. What a tunnel carries may have none.
+const ETHERNET_LEN: usize = 14;
 /// Bytes of the fragment header of IPv6.
 const FRAGMENT_HEADER_LEN: usize = 8;
 
@@ -341,8 +343,11 @@ impl<'a> Piece<'a> {
         let data = header.get(data_at..end.min(header.len()))?;
         let start = usize::from(fragment.offset);
         let more = fragment.more;
-        let mut lead = [bytes.get(..6)?, bytes.get(12..network).unwrap_or_default()].concat();
-        lead.push(parsed.hop_limit);
+        let mut lead = vec![parsed.hop_limit];
+        if network >= ETHERNET_LEN {
+            lead.extend_from_slice(&bytes[..6]);
+            lead.extend_from_slice(&bytes[12..network]);
+        }
         if parsed.network == Network::Ipv6 {
             lead.extend_from_slice(header.get(40..data_at - FRAGMENT_HEADER_LEN)?);
         }
@@ -592,6 +597,37 @@ mod tests {
             assert_ne!(taken.number, Some(old));
             let told = GivenUp { number: old, cause: Cause::Conflict };
             assert_eq!(fragments.take_given_up(), [told]);
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_lengths_and_marks_make_a_datagram_if_they_go_one_way() {
+        let ethernet = |mac: u8, packet: &[u8]| {
+            [&[2, 0, 0, 0, 0, mac, 2, 0, 0, 0, 0, 9, 8, 0][..], packet].concat()
+        };
+        let marked = |mut packet: Vec<u8>, place: usize, by: u8| {
+            packet[place] ^= by;
+            packet[10..12].fill(0);
+            let checksum = Sum::new().with(&packet[..20]).checksum();
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            packet
+        };
+        let (first, last) = (piece(0, true, b"aaaaaaaa"), piece(8, false, b"bbb"));
+        let congested = marked(last.clone(), 1, 3);
+        let elsewhere = marked(last.clone(), 8, 1);
+        for (link, frames, is_whole) in [
+            (Link::Ip, [first.clone(), last.clone()], true),
+            (Link::Ip, [first.clone(), congested], true),
+            (Link::Ip, [first.clone(), elsewhere], false),
+            (Link::Ethernet, [ethernet(1, &first), ethernet(1, &last)], true),
+            (Link::Ethernet, [ethernet(1, &first), ethernet(3, &last)], false),
+        ] {
+            let mut fragments = Fragments::new(Policy::Bsd, 0);
+            fragments.refuse_conflicts(true);
+            fragments.set_held(true);
+            let taken =
+                frames.map(|it| fragments.take(Time(1), &it, &parse(&it, link, it.len() as u32)));
+            assert_eq!(taken[1].whole.is_some(), is_whole, "{taken:?}");
         }
     }
 
