@@ -3,6 +3,7 @@
 
 use super::keywords::Refused;
 use super::{Buffer, Protocol, Rule};
+use crate::buffers::http;
 
 /// States of a request or response of HTTP/1, in the order in which it comes through them.
 const OF_HTTP: [&str; 6] = ["started", "line", "headers", "body", "trailer", "complete"];
@@ -186,14 +187,7 @@ fn is_at(buffer: Buffer, protocol: Protocol, State { side, place }: State) -> bo
     };
     match protocol {
         Protocol::Http1 => is_one_of(match buffer {
-            B::HttpUri
-            | B::HttpUriRaw
-            | B::HttpMethod
-            | B::HttpProtocol
-            | B::HttpRequestLine
-            | B::HttpResponseLine
-            | B::HttpStatusCode
-            | B::HttpStatusMessage => &["line"],
+            _ if http::is_of_line(buffer) => &["line"],
             B::HttpHeaderRaw
             | B::HttpRequestBody
             | B::HttpResponseBody

@@ -471,66 +471,6 @@ fn a_congestion_mark_on_the_wire_reaches_the_inner_packet() {
     assert_eq!(b.counters().ce_combined, 1);
 }
 
-/// What was counted, flow by flow.
-fn flows(gateway: &Gateway) -> Vec<(String, [FlowCounters; 2])> {
-    let entries = gateway.engine.meter().flows().iter();
-    let mut flows: Vec<_> =
-        entries.map(|flow| (format!("{:?}", flow.key), flow.counters)).collect();
-    flows.sort_by(|one, other| one.0.cmp(&other.0));
-    flows
-}
-
-#[test]
-fn what_packets_of_a_flow_share_is_found_once_and_each_fares_as_if_it_came_alone() {
-    for (mode, own) in [(Mode::Ethernet, true), (Mode::Tunnel, false), (Mode::Transport, false)] {
-        let from_port = |port: u8, len| {
-            let mut packet = udp(len);
-            packet[34] = port;
-            packet
-        };
-        let marked = |traffic_class| ipv4(17, traffic_class, &udp(40)[34..]);
-        let mut group = udp(9);
-        group[0] = 1;
-        let mut wrong_length = from_port(1, 30);
-        wrong_length[39] = 200;
-        let host = [
-            vec![from_port(1, 10), from_port(1, 500), from_port(2, 20), from_port(1, 10)],
-            vec![marked(0), marked(2), marked(2), marked(2), marked(0), group.clone(), group],
-            vec![wrong_length, from_port(1, 30), ethernet(0x88cc, &[1; 50]), udp(2000), udp(7)],
-        ]
-        .concat();
-        let (mut a, mut b) = pair(mode, own);
-        let (mut a_alone, mut b_alone) = pair(mode, own);
-        let mut wire = a.receive(Side::Host, &host);
-        let alone: Vec<_> = host
-            .iter()
-            .flat_map(|it| a_alone.receive(Side::Host, std::slice::from_ref(it)))
-            .collect();
-        assert_eq!(wire, alone, "{mode:?}");
-        assert!(a.counters().host.sealed >= 10 && a.dropped(Side::Host, DropReason::TooBig) == 1);
-        wire.retain(|(to, _)| *to == Destination::Wire);
-
-        let mut wire: Vec<_> = wire.into_iter().map(|(_, sent)| sent.bytes).collect();
-        // Congestion was met by the second of three that follow each other; then a packet in clear,
-        // and one that was there before.
-        weir_engine::esp::outer::write_ecn(&mut wire[6][14..], 3);
-        wire.insert(8, from_port(1, 10));
-        wire.push(wire[2].clone());
-        let opened = b.receive(Side::Wire, &wire);
-        let alone: Vec<_> = wire
-            .iter()
-            .flat_map(|it| b_alone.receive(Side::Wire, std::slice::from_ref(it)))
-            .collect();
-        assert_eq!(opened, alone, "{mode:?}");
-        assert_eq!(b.dropped(Side::Wire, DropReason::ReplayDuplicate), 1);
-
-        for (batch, alone) in [(&a, &a_alone), (&b, &b_alone)] {
-            assert_eq!(batch.counters(), alone.counters());
-            assert_eq!(flows(batch), flows(alone));
-        }
-    }
-}
-
 #[test]
 fn a_watching_gateway_passes_everything_as_it_is() {
     let engine = Engine::new(Policy::watch(1, WIRE_MTU), Associations::default(), meter()).unwrap();

@@ -21,7 +21,7 @@ use crate::record::HttpRecord;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
 use head::{Search, body_of, upgrade_of};
 use transaction::begins_response;
-pub(crate) use transaction::{Fresh, Half, Transaction, is_body};
+pub(crate) use transaction::{Fresh, Half, Transaction, is_body, is_of_line};
 
 /// Transactions that wait for their response, at most, when the next piece comes; the oldest are
 /// let go.

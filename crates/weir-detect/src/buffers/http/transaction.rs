@@ -585,7 +585,7 @@ impl Head {
 }
 
 /// Whether a buffer is of a message's first line.
-fn is_of_line(buffer: Buffer) -> bool {
+pub(crate) fn is_of_line(buffer: Buffer) -> bool {
     use Buffer as B;
     matches!(
         buffer,
