@@ -5,7 +5,7 @@
 // queue.
 //
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
-//   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits
+//   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits; in UDP where it is opened
 //             +-> else: flow's hash, as at the host port --+
 //   group traffic, the gateway's own, handshakes, no address --> worker 0
 //
@@ -75,6 +75,15 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } spis SEC(".maps");
+
+// Whether ESP in UDP is opened whomever it is for: there are peers, and the gateway has no address.
+// Elsewhere what is said in clear from that port would choose its worker, not its flow's.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} openings SEC(".maps");
 
 // AF_XDP sockets by queue and worker: the kernel gives a frame only to a socket of the queue that
 // it came by. A worker without a socket there gets nothing.
@@ -254,6 +263,22 @@ static __always_inline int is_own(const __u32 address[4])
 	return 0;
 }
 
+static __always_inline int has_own(void)
+{
+	return own[0][0] || own[0][1] || own[0][2] || own[0][3];
+}
+
+static __always_inline int is_opened_in_udp(const __u32 destination[4])
+{
+	__u32 key = 0;
+	__u32 *opens;
+
+	if (has_own())
+		return is_own(destination);
+	opens = bpf_map_lookup_elem(&openings, &key);
+	return opens && *opens;
+}
+
 static __always_inline __u32 workers_of(const __u32 address[4])
 {
 	struct prefix key = { .bits = 128 };
@@ -298,7 +323,7 @@ static __always_inline __u32 steer(const struct frame *frame, __u16 ethertype, i
 	if (packet.protocol == IPPROTO_UDP) {
 		// In front of ESP stands no marker of zeros (RFC 3948 s2.2).
 		if (from_wire && (ports[0] == PORT_ESP || ports[1] == PORT_ESP) &&
-		    !load(frame, at + 8, &spi, 4) && spi)
+		    is_opened_in_udp(packet.destination) && !load(frame, at + 8, &spi, 4) && spi)
 			return worker_of_spi(spi);
 		if (from_wire && keying_port && ports[1] == keying_port)
 			return 0;

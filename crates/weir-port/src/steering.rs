@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap, MapData, MapError, XskMap};
+use aya::maps::{Array, HashMap, MapData, MapError, XskMap};
 use aya::programs::{ProgramError, SocketFilter, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use weir_wire::frame::Link;
@@ -145,6 +145,7 @@ pub struct Steering {
     object: Ebpf,
     peers: LpmTrie<MapData, [u8; 16], u32>,
     spis: HashMap<MapData, u32, u32>,
+    openings: Array<MapData, u32>,
 }
 
 impl std::fmt::Debug for Steering {
@@ -177,11 +178,12 @@ impl Steering {
             object.take_map(name).ok_or_else(|| MapError::InvalidName { name: name.into() })
         };
         let (peers, spis) = (LpmTrie::try_from(map("peers")?)?, HashMap::try_from(map("spis")?)?);
+        let openings = Array::try_from(map("openings")?)?;
         for name in [HOST, WIRE] {
             let program = object.program_mut(name).ok_or(ProgramError::NotLoaded)?;
             <&mut SocketFilter>::try_from(program)?.load()?;
         }
-        Ok(Self { object, peers, spis })
+        Ok(Self { object, peers, spis, openings })
     }
 
     /// The program of the host port's group.
@@ -263,6 +265,15 @@ impl Steering {
     /// [`SteeringError::Map`]. A prefix that is not there is no error.
     pub fn forget(&mut self, address: [u8; 16], bits: u8) -> Result<(), SteeringError> {
         removed(self.peers.remove(&Key::new(u32::from(bits), address)))
+    }
+
+    /// Whether there are peers whose ESP in UDP is opened. Without an own address it may be for
+    /// anyone; with one it is for that, whatever is said here.
+    ///
+    /// # Errors
+    /// [`SteeringError::Map`].
+    pub fn open_in_udp(&mut self, opens: bool) -> Result<(), SteeringError> {
+        Ok(self.openings.set(0, u32::from(opens), 0)?)
     }
 
     /// Has `worker` take the ESP packets of an SPI whose lowest bits do not name it.

@@ -54,7 +54,10 @@ fn v6(last: u16) -> IpAddr {
 }
 
 fn steering(workers: usize) -> Steering {
-    let own = vec![OWN.into(), Ipv6Addr::LOCALHOST.into()];
+    loaded(workers, vec![OWN.into(), Ipv6Addr::LOCALHOST.into()])
+}
+
+fn loaded(workers: usize, own: Vec<IpAddr>) -> Steering {
     let keying_port = Some(KEYING_PORT);
     let options =
         SteeringOptions { workers, keying_port, own, has_front_ends: true, bypasses_kernel: false };
@@ -206,7 +209,7 @@ fn esp_from_the_wire_goes_by_the_lowest_bits_of_its_spi() {
     for worker in 0..16_u8 {
         let esp = [0x00, 0xab, 0xcd, 0xe0 | worker, 0, 0, 0, 1];
         let in_udp = [&[0x11, 0x94, 0x11, 0x94, 0, 16, 0, 0][..], &esp].concat();
-        for (near, far) in [(OWN.into(), v4(9)), (v6(1), v6(2))] {
+        for (near, far) in [(OWN.into(), v4(9)), (Ipv6Addr::LOCALHOST.into(), v6(2))] {
             let plain = packet(far, near, ESP, &esp);
             let udp = packet(far, near, UDP, &in_udp);
             assert_eq!(from_wire(&steering, &plain), usize::from(worker));
@@ -218,6 +221,29 @@ fn esp_from_the_wire_goes_by_the_lowest_bits_of_its_spi() {
         tagged.drain(12..16);
         assert_eq!(from_wire(&steering, &tagged), usize::from(worker), "an inner tag");
     }
+}
+
+#[test]
+fn in_udp_what_nobody_opens_goes_the_way_of_its_flow() {
+    if !lab::possible() {
+        return;
+    }
+    let in_udp = |spi: u8, near: IpAddr| {
+        let esp = [0x00, 0xab, 0xcd, 0xe0 | spi, 0, 0, 0, 1];
+        packet(v4(9), near, UDP, &[&[0x11, 0x94, 0x11, 0x94, 0, 16, 0, 0][..], &esp].concat())
+    };
+    let workers = |steering: &Steering, near: IpAddr| {
+        let all = (0..16).map(|it| from_wire(steering, &in_udp(it, near)));
+        all.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let mut with_address = steering(16);
+    with_address.open_in_udp(true).unwrap();
+    assert_eq!(workers(&with_address, v4(1)), 1, "for a host, in clear");
+    assert_eq!(workers(&with_address, OWN.into()), 16, "for the gateway");
+    let mut without = loaded(16, Vec::new());
+    assert_eq!(workers(&without, v4(1)), 1, "no peers");
+    without.open_in_udp(true).unwrap();
+    assert_eq!(workers(&without, v4(1)), 16, "from a peer");
 }
 
 #[test]

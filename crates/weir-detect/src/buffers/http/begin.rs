@@ -1,51 +1,51 @@
 //! Whether a stream begins as HTTP/1 does.
 
-/// Bytes of a request's method that no list knows, and of a line that begins with one.
-const METHOD_LEN_MAX: usize = 128;
-const REQUEST_LINE_MAX: usize = 4096;
+/// Bytes of a line that begins with a method that no list knows, at most.
+const REQUEST_LINE_MAX: usize = 16 * 1024;
 
-/// Whether a stream that begins so is a client's: a method and a space.
+/// Whether a stream that begins so is a client's: a method and a blank.
 pub(crate) fn begins(bytes: &[u8]) -> bool {
     const METHODS: &[&[u8]] = &[
-        b"GET ",
-        b"POST ",
-        b"HEAD ",
-        b"PUT ",
-        b"OPTIONS ",
-        b"DELETE ",
-        b"CONNECT ",
-        b"TRACE ",
-        b"PATCH ",
-        b"PROPFIND ",
-        b"PROPPATCH ",
-        b"MKCOL ",
-        b"COPY ",
-        b"MOVE ",
-        b"LOCK ",
-        b"UNLOCK ",
-        b"SEARCH ",
-        b"DEBUG ",
-        b"INDEX ",
-        b"LINK ",
-        b"UNLINK ",
-        b"REPORT ",
-        b"VERSION-CONTROL ",
-        b"CHECKOUT ",
-        b"CHECKIN ",
-        b"SUBSCRIBE ",
-        b"UNSUBSCRIBE ",
-        b"NOTIFY ",
-        b"M-SEARCH ",
-        b"ARBITRARY ",
-        b"RPC_CONNECT ",
-        b"BPROPFIND ",
-        b"POLL ",
-        b"REQMOD ",
-        b"RESPMOD ",
-        b"INVALID ",
-        b"TRACK ",
+        b"GET",
+        b"POST",
+        b"HEAD",
+        b"PUT",
+        b"OPTIONS",
+        b"DELETE",
+        b"CONNECT",
+        b"TRACE",
+        b"PATCH",
+        b"PROPFIND",
+        b"PROPPATCH",
+        b"MKCOL",
+        b"COPY",
+        b"MOVE",
+        b"LOCK",
+        b"UNLOCK",
+        b"SEARCH",
+        b"DEBUG",
+        b"INDEX",
+        b"LINK",
+        b"UNLINK",
+        b"REPORT",
+        b"VERSION-CONTROL",
+        b"CHECKOUT",
+        b"CHECKIN",
+        b"SUBSCRIBE",
+        b"UNSUBSCRIBE",
+        b"NOTIFY",
+        b"M-SEARCH",
+        b"ARBITRARY",
+        b"RPC_CONNECT",
+        b"BPROPFIND",
+        b"POLL",
+        b"REQMOD",
+        b"RESPMOD",
+        b"INVALID",
+        b"TRACK",
     ];
-    METHODS.iter().any(|it| bytes.starts_with(it))
+    let word = METHODS.iter().filter_map(|it| bytes.strip_prefix(*it));
+    word.into_iter().any(|behind| matches!(behind.first(), Some(b' ' | b'\t')))
 }
 
 /// A client's stream behind what servers pass over before a request (RFC 9112 s2.2): blank lines,
@@ -60,16 +60,20 @@ pub(crate) fn behind_blanks(bytes: &[u8]) -> &[u8] {
 /// last in the line. `None`: too little was said.
 pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
     let known = &bytes[..bytes.len().min(REQUEST_LINE_MAX)];
-    let end = known.iter().position(|it| *it == b'\n');
-    let line = &known[..end.unwrap_or(known.len())];
     // RFC 9110 s5.6.2.
     let is_of_word = |it: &&u8| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(it);
-    let word = line.iter().take_while(is_of_word).count();
-    let is_method =
-        (1..=METHOD_LEN_MAX).contains(&word) && line.get(word).is_none_or(|it| *it == b' ');
-    match (is_method, end) {
-        (true, None) if known.len() < REQUEST_LINE_MAX => None,
-        (true, Some(_)) => Some(line.windows(8).any(|it| it == b" HTTP/1.")),
-        _ => Some(false),
+    let word = known.iter().take_while(is_of_word).count();
+    if word == 0 || !known.get(word).is_none_or(|it| matches!(it, b' ' | b'\t')) {
+        return Some(false);
     }
+    match memchr::memchr(b'\n', &known[word..]) {
+        None if known.len() < REQUEST_LINE_MAX => None,
+        None => Some(false),
+        Some(end) => Some(has_version(&known[word..word + end])),
+    }
+}
+
+/// Whether behind a method stands a version, and something before that.
+fn has_version(line: &[u8]) -> bool {
+    line.windows(8).any(|it| matches!(it, [b' ' | b'\t', b'H', b'T', b'T', b'P', b'/', b'1', b'.']))
 }

@@ -2,14 +2,15 @@
 
 use super::head::Search;
 use super::transaction::begins_response;
-use super::{Connection, Expect, odd};
+use super::{Connection, Expect, begins, begins_with_any_method, odd};
 use crate::buffers::event::AppEvent;
 
 /// Bytes of a line by which a response is told.
 const RESPONSE_MARK_LEN: usize = 4;
 
 impl Connection {
-    /// What follows a message in the same piece. A line that begins no other is more of its body.
+    /// What follows a message in the same piece. A line that begins no other is more of its body; a
+    /// request whose method Suricata does not know is that too, and begins one.
     pub(super) fn behind(
         &mut self,
         side: usize,
@@ -21,7 +22,16 @@ impl Connection {
         let start = line.iter().take_while(|it| odd::is_space(**it)).count();
         let word = line[start..].split(|it| odd::is_space(*it)).next().unwrap_or_default();
         let is_next = if side == 0 { odd::is_method(word) } else { begins_response(line) };
-        if is_next && end.is_some() {
+        let is_any = match side {
+            0 if !is_next => begins_with_any_method(&line[start..]),
+            _ => Some(false),
+        };
+        let told = std::mem::take(&mut self.sides[side].behind_told).min(line.len());
+        if end.is_some() && (is_next || is_any == Some(true)) {
+            if !is_next {
+                self.more_of_body(side, &line[told..], false, progressed);
+                self.raise(0, AppEvent::HttpBodyUnexpected);
+            }
             self.sides[side].expect = Expect::Head;
             return Some(0);
         }
@@ -30,9 +40,14 @@ impl Connection {
             || (side == 0 && !is_word_whole && odd::begins_method(word))
             || (side == 1 && line.len() - start < RESPONSE_MARK_LEN);
         if end.is_none() && may_be_next {
+            self.sides[side].behind_told = told;
             return None;
         }
-        self.more_of_body(side, line, end.is_none(), progressed);
+        self.more_of_body(side, &line[told..], end.is_none(), progressed);
+        if end.is_none() && is_any.is_none() {
+            self.sides[side].behind_told = line.len();
+            return None;
+        }
         if end.is_none() {
             self.sides[side].expect = Expect::BehindLine;
         } else if side == 0 && !word.is_empty() {
@@ -58,6 +73,20 @@ impl Connection {
             }
         }
         line.len()
+    }
+
+    /// Passes over a line that begins no request.
+    pub(super) fn next_request(&mut self, side: usize, bytes: &[u8]) -> Option<usize> {
+        let blanks = bytes.iter().take_while(|it| odd::is_space(**it)).count();
+        let request = &bytes[blanks..];
+        self.sides[side].expect = match begins_with_any_method(request) {
+            _ if side == 1 => Expect::Nothing,
+            _ if blanks > 0 => Expect::Request,
+            None if !begins(request) => return None,
+            None | Some(true) => Expect::Head,
+            Some(false) => Expect::RequestLine,
+        };
+        Some(blanks)
     }
 
     fn more_of_body(&mut self, side: usize, line: &[u8], goes_on: bool, progressed: &mut Vec<u64>) {
@@ -91,7 +120,8 @@ impl Connection {
                 }
             }
             Expect::Behind if !held.is_empty() => {
-                self.more_of_body(side, &held, false, &mut progressed)
+                let told = std::mem::take(&mut self.sides[side].behind_told).min(held.len());
+                self.more_of_body(side, &held[told..], false, &mut progressed)
             }
             Expect::BodyToEnd => {
                 if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {

@@ -59,6 +59,10 @@ enum Expect {
     Behind,
     /// The rest of a line there that is more of its body.
     BehindLine,
+    /// Nothing that is known, until a line begins a request.
+    Request,
+    /// The rest of a line there.
+    RequestLine,
     /// Nothing that is HTTP.
     Nothing,
 }
@@ -71,6 +75,8 @@ struct Side {
     search: Search,
     /// The transaction that its next bytes belong to.
     current: u64,
+    /// Bytes of the line behind a message that were told as more of its body already.
+    behind_told: usize,
     /// With the last bytes that were taken a message ended.
     is_end: bool,
 }
@@ -147,21 +153,21 @@ impl Connection {
         let rest = &given[used..];
         // Only in a head more than a line is held.
         let line = rest.len() - state.search.line;
-        if line > LINE_LEN_MAX && state.expect != Expect::Nothing {
+        let is_too_long = line > LINE_LEN_MAX && state.expect != Expect::Nothing;
+        if is_too_long {
             if side == 0 && state.expect == Expect::Head {
                 self.sides[0].current = self.push_request(Half::request(rest));
             }
             self.raise(side, [AppEvent::HttpRequestTooLong, AppEvent::HttpResponseTooLong][side]);
             progressed.push(self.sides[side].current);
-            self.sides[side].expect = Expect::Nothing;
-        }
-        if line < rest.len() && self.sides[side].expect == Expect::Head {
+        } else if line < rest.len() && self.sides[side].expect == Expect::Head {
             self.begin_head(side, rest, progressed);
         }
-        if self.sides[side].expect == Expect::Nothing || length - used > HEAD_LEN_MAX {
+        let is_over = self.sides[side].expect == Expect::Nothing;
+        if is_over || is_too_long || length - used > HEAD_LEN_MAX {
             held = Vec::new();
-            (self.sides[side].expect, self.sides[side].search) =
-                (Expect::Nothing, Search::default());
+            self.sides[side].expect = if is_over { Expect::Nothing } else { lost(side) };
+            self.sides[side].search = Search::default();
         } else if is_held {
             held.drain(..used);
         } else {
@@ -205,6 +211,12 @@ impl Connection {
             Expect::Head => self.before_response(bytes, progressed),
             Expect::Behind => self.behind(side, bytes, progressed),
             Expect::BehindLine => Some(self.behind_line(side, bytes, progressed)),
+            Expect::Request => self.next_request(side, bytes),
+            Expect::RequestLine => {
+                let end = memchr::memchr(b'\n', bytes);
+                self.sides[side].expect = end.map_or(Expect::RequestLine, |_| Expect::Request);
+                Some(end.map_or(bytes.len(), |it| it + 1))
+            }
             Expect::Body(left) | Expect::Chunk(left) => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 self.body(side, &bytes[..count], progressed);
@@ -225,7 +237,8 @@ impl Connection {
             Expect::ChunkEnd => {
                 let end = bytes.iter().position(|it| *it == b'\n');
                 if end.is_none() && bytes.len() > CHUNK_LINE_MAX {
-                    self.sides[side].expect = Expect::Nothing;
+                    self.sides[side].expect = lost(side);
+                    return Some(0);
                 }
                 let end = end?;
                 self.sides[side].expect = Expect::ChunkSize;
@@ -273,7 +286,7 @@ impl Connection {
             (Some(size), Some(end)) => (size, end),
             _ => {
                 // Whoever answers so is taken for one who sends to the end.
-                let next = if side == 0 { Expect::Nothing } else { Expect::BodyToEnd };
+                let next = if side == 0 { Expect::Request } else { Expect::BodyToEnd };
                 self.sides[side].expect = next;
                 if side == 1 {
                     self.raise(1, AppEvent::HttpResponseChunk);
@@ -391,8 +404,8 @@ impl Connection {
             self.complete(0, progressed);
         }
         if is_tunnel {
-            // What comes next, the response decides.
-            self.sides[0].expect = Expect::Nothing;
+            // What comes next, the response decides. A proxy that opens no tunnel goes on reading.
+            self.sides[0].expect = Expect::Request;
         }
     }
 
@@ -470,7 +483,8 @@ impl Connection {
         }
         if is_for_tunnel && !is_tunnel && !is_interim {
             // The proxy opens none: the client goes on asking.
-            self.sides[0].expect = Expect::Head;
+            let asks = &mut self.sides[0].expect;
+            *asks = if *asks == Expect::Request { Expect::Head } else { *asks };
         }
         if is_tunnel || (status == b"101" && has_none) {
             // What follows is another protocol.
@@ -504,6 +518,11 @@ impl Connection {
             self.sides[1].current += 1;
         }
     }
+}
+
+/// What comes behind what is given up: servers that take it go on with the next request.
+fn lost(side: usize) -> Expect {
+    if side == 0 { Expect::RequestLine } else { Expect::Nothing }
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub struct Sharing {
     /// What the kernel's tables hold.
     told: BTreeMap<SteeredPrefix, usize>,
     told_spis: BTreeSet<u32>,
+    /// Whether the kernel takes ESP in UDP for something that is opened.
+    told_openings: bool,
     peers: Peers,
     /// Of the plan that is about to be in force.
     next: Option<Peers>,
@@ -47,6 +49,7 @@ impl Sharing {
             steering,
             told: BTreeMap::new(),
             told_spis: BTreeSet::new(),
+            told_openings: false,
             peers: peers(pair),
             next: None,
             agreed: BTreeMap::new(),
@@ -66,6 +69,9 @@ impl Sharing {
     pub fn prepare(&mut self, pair: &Pair) -> Result<()> {
         let next = peers(pair);
         let wanted = wanted(&next, &self.agreed, &self.front_end);
+        if !next.is_empty() {
+            self.open(true)?;
+        }
         let told = wanted.iter().try_for_each(|(reach, workers)| {
             let now = self.told.get(reach).copied().unwrap_or(1);
             self.share(*reach, now.min(*workers))
@@ -146,6 +152,7 @@ impl Sharing {
     }
 
     fn tell(&mut self) -> Result<()> {
+        self.open(!self.peers.is_empty() || !self.front_end_spis.is_empty())?;
         let wanted = wanted(&self.peers, &self.agreed, &self.front_end);
         for (reach, workers) in &wanted {
             self.share(*reach, *workers)?;
@@ -165,6 +172,14 @@ impl Sharing {
         for spi in gone {
             self.steering.forget_spi(spi)?;
             self.told_spis.remove(&spi);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, opens: bool) -> Result<()> {
+        if self.told_openings != opens {
+            self.steering.open_in_udp(opens)?;
+            self.told_openings = opens;
         }
         Ok(())
     }

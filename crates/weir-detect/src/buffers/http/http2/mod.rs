@@ -24,8 +24,10 @@ use crate::record::HttpRecord;
 
 /// What a client begins with.
 const MAGIC: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Transactions that are kept, at most; the oldest are let go.
+/// Transactions that are kept, at most, when the next piece comes; the oldest are let go.
 const TRANSACTIONS_MAX: usize = 256;
+/// Of one piece, so many: more than the frames of the longest piece that a port hands over whole.
+const FRESH_MAX: usize = 8192;
 /// Bytes of a frame other than data, and of a block of headers, at most; what is longer is passed
 /// over, and with it all later headers of that side.
 const BLOCK_LEN_MAX: usize = 64 * 1024;
@@ -118,6 +120,9 @@ impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
+        let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
+        self.transactions.drain(..surplus);
+        self.first += surplus as u64;
         let mut held = std::mem::take(&mut self.sides[side].held);
         let is_held = !held.is_empty();
         if is_held {
@@ -357,7 +362,7 @@ impl Connection {
     }
 
     fn push(&mut self, stream: u32, transaction: Transaction) -> u64 {
-        if self.transactions.len() == TRANSACTIONS_MAX {
+        if self.transactions.len() == FRESH_MAX {
             self.transactions.pop_front();
             self.first += 1;
         }
@@ -480,7 +485,10 @@ mod tests {
             let headers = frame(frame::HEADERS, frame::END_HEADERS, 2 * stream + 1, b"\x82");
             connection.take(0, &headers, &mut Vec::new());
         }
-        assert_eq!(connection.transactions.len(), TRANSACTIONS_MAX);
+        assert_eq!(connection.transactions.len(), TRANSACTIONS_MAX + 1);
+        let many = frame(frame::PING, 0, 0, &[0; 8]).repeat(2 * FRESH_MAX);
+        connection.take(0, &many, &mut Vec::new());
+        assert_eq!(connection.transactions.len(), FRESH_MAX);
         let endless = frame(frame::CONTINUATION, 0, 1, &[0; 16_000]);
         connection.take(0, &frame(frame::HEADERS, 0, 1, b""), &mut Vec::new());
         for _ in 0..100 {
