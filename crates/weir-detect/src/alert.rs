@@ -43,6 +43,14 @@ impl Alerts {
         self.overflow
     }
 
+    /// Takes back those from the `first` on that are such; how many.
+    pub(crate) fn take_back(&mut self, first: usize, is_such: impl Fn(&Alert) -> bool) -> usize {
+        let before = self.waiting.len();
+        let kept: Vec<Alert> = self.waiting.drain(first.min(before)..).collect();
+        self.waiting.extend(kept.into_iter().filter(|it| !is_such(it)));
+        before - self.waiting.len()
+    }
+
     /// Of those that wait, all from the `first` on tell what would have been: the packet passes.
     pub fn spare_from(&mut self, first: usize) {
         for alert in self.waiting.iter_mut().skip(first) {

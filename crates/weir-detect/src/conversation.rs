@@ -182,12 +182,31 @@ impl Conversation {
         let side = direction.index();
         let port = if side == 0 { destination } else { source };
         let header = Header::of(view, [sequence, acknowledgment], seen);
+        let before = self.acceptance;
         if !self.accepts(side, &header, limits.sees_all) {
             if let [byte] = view.payload {
                 self.streams[side].doubt(sequence, *byte);
             }
-            return Progress { is_unacceptable: true, ..Progress::default() };
+            let refused = self.refuses_old(side, &header, limits);
+            return Progress { is_unacceptable: true, refused, ..Progress::default() };
         }
+        let progress = self.take_acceptable(side, (view, &header), port, limits);
+        if progress.refused.is_some() && seen & flags::SYN == 0 {
+            // Its receiver does not hear of it: what it said of itself counts for nothing.
+            self.acceptance = before;
+        }
+        progress
+    }
+
+    /// Takes in a segment that its receiver takes.
+    fn take_acceptable(
+        &mut self,
+        side: usize,
+        (view, header): (&View<'_>, &Header),
+        port: u16,
+        limits: &Limits,
+    ) -> Progress {
+        let Header { sequence, acknowledgment, flags: seen, .. } = *header;
         if seen & flags::ACK != 0 {
             self.streams[1 - side].acknowledge(acknowledgment);
         }
@@ -214,7 +233,7 @@ impl Conversation {
             self.lose();
         }
         if taken.new > 0 {
-            let is_dns = source == 53 || destination == 53;
+            let is_dns = view.source_port == 53 || view.destination_port == 53;
             let was = self.protocol();
             let mut heard = Heard::of(self.wanted, limits.sees_all);
             self.tell(side, taken.new, is_dns, port, &mut heard);

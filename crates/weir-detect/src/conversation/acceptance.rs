@@ -259,13 +259,20 @@ impl Acceptance {
         self.goes_on
     }
 
+    /// Whether its timestamp is older than the receiver's last one (RFC 7323 s5.3).
+    pub(super) fn is_old(&self, side: usize, header: &Header) -> bool {
+        match (self.sides[side].timestamp, header.timestamp) {
+            // Linux takes one that is older by one.
+            (Some(recent), Some(timestamp)) => {
+                recent != UNSET && is_before(timestamp.wrapping_add(1), recent)
+            }
+            _ => false,
+        }
+    }
+
     fn is_acceptable(&self, side: usize, header: &Header, sees_all: bool) -> bool {
         let (own, other) = (&self.sides[side], &self.sides[1 - side]);
-        if let (Some(recent), Some(timestamp)) = (own.timestamp, header.timestamp)
-            && recent != UNSET
-            // Linux takes one that is older by one.
-            && is_before(timestamp.wrapping_add(1), recent)
-        {
+        if self.is_old(side, header) {
             return false;
         }
         if header.length > 0 && !is_before(header.sequence, own.room) {

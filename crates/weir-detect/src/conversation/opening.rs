@@ -25,6 +25,18 @@ impl Conversation {
         is_taken
     }
 
+    /// Why data with an old timestamp go no further: what told a newer one may have been dropped on
+    /// its way, and then the receiver takes them in.
+    pub(super) fn refuses_old(
+        &self,
+        side: usize,
+        header: &Header,
+        limits: &Limits,
+    ) -> Option<Unseen> {
+        let refuses = limits.refuses_conflicts && !limits.only_watches && header.length > 0;
+        (refuses && self.acceptance.is_old(side, header)).then_some(Unseen::Conflict)
+    }
+
     /// Whether both ends may have forgotten it when this side begins anew.
     pub(crate) fn may_be_over_for(&self, side: usize) -> bool {
         self.acceptance.may_be_over_for(side)

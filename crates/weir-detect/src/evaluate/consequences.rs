@@ -35,6 +35,13 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
+        self.keep_captured(flow);
+        for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
+            self.put_bit(bit, flow, scene);
+        }
+        flow.is_bypassed |= rule.bypasses;
+        flow.told.is_untold |= rule.untold == Some(Untold::Flow);
+        // What a rule puts, it puts however often it has to match before it tells.
         let mut verdict = Verdict::Alert;
         for threshold in [&rule.filter, &rule.threshold].into_iter().flatten() {
             verdict = self.threshold(index, threshold, flow, scene);
@@ -42,12 +49,6 @@ impl Evaluator {
                 return ControlFlow::Continue(());
             }
         }
-        self.keep_captured(flow);
-        for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
-            self.put_bit(bit, flow, scene);
-        }
-        flow.is_bypassed |= rule.bypasses;
-        flow.told.is_untold |= rule.untold == Some(Untold::Flow);
         let is_of_flow = match rule.scope {
             Some(scope) => scope == Scope::Flow,
             None => (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow(),
@@ -56,11 +57,12 @@ impl Evaluator {
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
             Action::Pass => {
-                let is_of_flow = is_of_flow || (rule.scope.is_none() && rule.is_of_ends());
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
                 }
-                // What was dropped before is not let pass for the rest of its flow.
+                self.pass_instead(index, flow, alerts, decision);
+                let is_of_flow = is_of_flow || self.is_of_stream_too(rule, flow, scene);
+                // What an earlier rule dropped is not let pass for the rest of its flow.
                 return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
             }
             Action::Drop => Blocked::Dropped,
@@ -83,6 +85,48 @@ impl Evaluator {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// A packet is decided by the first of its rules in the order of their actions, whichever of
+    /// its parts is looked at first: a rule that lets it pass takes back what later ones did.
+    fn pass_instead(
+        &mut self,
+        index: RuleIndex,
+        flow: &mut Flow,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) {
+        let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
+        self.counters.alerts -= taken_back as u64;
+        if let Decision::Drop { rule } | Decision::Reject { rule } = *decision
+            && rule > index
+        {
+            *decision = Decision::Pass;
+            flow.dropped_by = flow.dropped_by.filter(|it| *it < index);
+        }
+    }
+
+    /// Whether a rule about packets and streams that matched the packet matches the stream that it
+    /// continues: then it goes for the flow.
+    fn is_of_stream_too(&mut self, rule: &Rule, flow: &mut Flow, scene: &Scene<'_>) -> bool {
+        let is_of_both = rule.needs_packet && rule.needs_stream && rule.has_payload();
+        if !(is_of_both && rule.scope.is_none() && self.continues) {
+            return false;
+        }
+        let Some(conversation) = flow.conversation.take() else { return false };
+        let window = conversation.window(scene.direction.index());
+        let is_matched = self.matches(rule, flow, scene, Sight::of_stream(window));
+        flow.conversation = Some(conversation);
+        is_matched
+    }
+
+    /// A rule that has matched the packet matches the stream that it continues.
+    pub(super) fn act_for_flow(&self, index: RuleIndex, flow: &mut Flow, decision: Decision) {
+        if let Decision::Drop { rule } | Decision::Reject { rule } = decision
+            && rule == index
+        {
+            flow.dropped_by = flow.dropped_by.or(Some(index));
+        }
     }
 
     /// Keeps what the rule's expressions captured where the rule says.

@@ -36,7 +36,8 @@ impl Evaluator {
         if !needs.streams && !needs.applications {
             return Progress::default();
         }
-        if view.is_spoiled {
+        // A piece may never become a segment: the datagram is looked at when it is whole.
+        if view.is_spoiled || view.is_piece() {
             return Progress::default();
         }
         needs.frames |= self.tells_frames;

@@ -111,6 +111,10 @@ pub(crate) struct Evaluator {
     matched: Vec<RuleIndex>,
     /// Bits of the flow were put since the look at the packet.
     pub(crate) bits_put: bool,
+    /// The alerts of the packet at hand are those from here on.
+    first_alert: usize,
+    /// The packet at hand has brought its stream further.
+    continues: bool,
 }
 
 /// The packet at hand, and what is known around it.
@@ -249,6 +253,8 @@ impl Evaluator {
             of_operations: Vec::new(),
             matched: Vec::new(),
             bits_put: false,
+            first_alert: 0,
+            continues: false,
         })
     }
 
@@ -312,6 +318,7 @@ impl Evaluator {
         let mut progress = self.converse(rules, flow, direction, view);
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
+        (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
@@ -525,8 +532,12 @@ impl Evaluator {
             if self.matches(rule, flow, scene, sight)
                 && (!is_part || self.matches(rule, flow, scene, Sight::of_stream(all)))
             {
-                if !self.of_packet_too.contains(index) {
-                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                match self.of_packet_too.contains(index) {
+                    true if rule.scope.is_none() => self.act_for_flow(*index, flow, *decision),
+                    true => {}
+                    false => {
+                        outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                    }
                 }
                 match island {
                     Some(_) => conversation.matched_ahead(side, *index, before),

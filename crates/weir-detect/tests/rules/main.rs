@@ -15,6 +15,7 @@ mod heads;
 mod limits;
 mod looks;
 mod odd;
+mod orders;
 mod past;
 mod quic_and_websocket;
 mod rdma;

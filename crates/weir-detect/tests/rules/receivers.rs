@@ -1,7 +1,8 @@
 //! What a receiver does not take hides nothing that it reads (RFC 9293 s3.10.7.4, RFC 7323 s5.3),
 //! and what it takes early is looked at (RFC 7413).
 
-use weir_detect::{Direction, Limits};
+use weir_detect::{Decision, Direction, Limits};
+use weir_wire::checksum::Sum;
 
 use crate::bench::{Bench, CLIENT, SERVER, udp};
 
@@ -27,7 +28,14 @@ fn timestamps(value: u32) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &value.to_be_bytes(), &[0; 4]].concat()
 }
 
-fn send(bench: &mut Bench, side: Direction, flags: u8, at: At, options: &[u8], payload: &[u8]) {
+fn send(
+    bench: &mut Bench,
+    side: Direction,
+    flags: u8,
+    at: At,
+    options: &[u8],
+    payload: &[u8],
+) -> Decision {
     let (client, server) = ((CLIENT, 40_000_u16), (SERVER, 80_u16));
     let (from, to) = if side == Direction::Initiator { (client, server) } else { (server, client) };
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -41,11 +49,11 @@ fn send(bench: &mut Bench, side: Direction, flags: u8, at: At, options: &[u8], p
     frame.extend([0; 4]);
     frame.extend(options);
     frame.extend(payload);
-    bench.send(side, &frame);
+    bench.send(side, &frame)
 }
 
-fn client(bench: &mut Bench, at: At, options: &[u8], payload: &[u8]) {
-    send(bench, Direction::Initiator, ACK, at, options, payload);
+fn client(bench: &mut Bench, at: At, options: &[u8], payload: &[u8]) -> Decision {
+    send(bench, Direction::Initiator, ACK, at, options, payload)
 }
 
 /// A connection whose sides begin at 1000 and 5000 and have room for 1000 bytes.
@@ -318,4 +326,62 @@ fn a_byte_for_which_there_seemed_to_be_no_room_counts_once_it_is_acknowledged() 
         client(&mut bench, at(acknowledged, 5001), SHIFT_0, then.as_bytes());
         assert_eq!(bench.alerted(), [1], "{then}");
     }
+}
+
+const INLINE: fn() -> Limits =
+    || Limits { sees_all: true, refuses_conflicts: true, ..Limits::default() };
+
+#[test]
+fn what_is_refused_tells_no_timestamp() {
+    let mut bench = connected(INLINE(), &timestamps(100));
+    client(&mut bench, at(1001, 5001), &timestamps(101), b"GET ");
+    // Other bytes in their place, from far ahead.
+    let decoy = client(&mut bench, at(1001, 5001), &timestamps(1 << 30), b"PUT ");
+    assert!(matches!(decoy, Decision::Unseen(_)), "{decoy:?}");
+    client(&mut bench, at(1005, 5001), &timestamps(102), b"attack");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn inline_data_that_are_older_than_what_went_before_go_no_further() {
+    let mut bench = connected(INLINE(), &timestamps(100));
+    client(&mut bench, at(1001, 5001), &timestamps(1 << 30), b"a");
+    let old = client(&mut bench, at(1002, 5001), &timestamps(101), b"attack");
+    assert!(matches!(old, Decision::Unseen(_)), "what told the newer one may not have arrived");
+}
+
+#[test]
+fn the_first_piece_of_a_datagram_is_no_segment() {
+    let mut bench = Bench::with(
+        "drop http any any -> any any (http.uri; content:\"/attack\"; sid:1;)",
+        INLINE(),
+    );
+    bench.connect();
+    bench.client(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    const FIN: u8 = 1;
+    bench.forged(FIN | ACK, b"", |frame| {
+        // More fragments, and may be fragmented.
+        frame[20] = 0x20;
+        frame[24..26].fill(0);
+        let checksum = Sum::new().with(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    });
+    bench.client(b"GET /attack HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+#[test]
+fn an_end_that_may_not_have_arrived_ends_no_look() {
+    let mut bench = Bench::with(
+        "drop http any any -> any any (http.uri; content:\"/attack\"; sid:1;)\n\
+         drop:packet tcp any any -> any any (flags:F+; dsize:4; sid:2;)",
+        INLINE(),
+    );
+    bench.connect();
+    bench.client(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    const FIN: u8 = 1;
+    bench.tcp(Direction::Initiator, FIN | ACK, b"GET ");
+    assert_eq!(bench.alerted(), [2]);
+    bench.client(b"GET /attack HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(bench.alerted(), [1]);
 }

@@ -1,6 +1,5 @@
 //! What stands behind a message: the next one, or what Suricata takes for more of its body.
 
-use super::head::Search;
 use super::transaction::begins_response;
 use super::{Connection, Expect, begins, begins_with_any_method, odd};
 use crate::buffers::event::AppEvent;
@@ -100,17 +99,20 @@ impl Connection {
         progressed.push(number);
     }
 
-    /// A side says no more.
+    /// A side says no more. What says so may not arrive: then more comes nevertheless.
     pub(crate) fn close(&mut self, side: usize) {
-        let held = std::mem::take(&mut self.sides[side].held);
-        self.sides[side].search = Search::default();
-        let expect = std::mem::replace(&mut self.sides[side].expect, Expect::Nothing);
+        if std::mem::replace(&mut self.sides[side].is_closed, true) {
+            return;
+        }
+        let (held, expect) = (std::mem::take(&mut self.sides[side].held), self.sides[side].expect);
         let number = self.sides[side].current;
         let mut progressed = Vec::new();
         match expect {
             Expect::Head if held.trim_ascii().is_empty() => {}
             Expect::Head if side == 0 || held.contains(&b'\n') => {
-                progressed.extend(self.cut_head(side, &held));
+                let number = self.cut_head(side, &held);
+                self.begun = if side == 0 { number } else { self.begun };
+                progressed.extend(number);
             }
             Expect::Head if !begins_response(&held) => {
                 let wanted = self.wanted;
@@ -120,7 +122,8 @@ impl Connection {
                 }
             }
             Expect::Behind if !held.is_empty() => {
-                let told = std::mem::take(&mut self.sides[side].behind_told).min(held.len());
+                let state = &mut self.sides[side];
+                let told = std::mem::replace(&mut state.behind_told, held.len()).min(held.len());
                 self.more_of_body(side, &held[told..], false, &mut progressed)
             }
             Expect::BodyToEnd => {
@@ -132,6 +135,7 @@ impl Connection {
             it => progressed.extend(self.cut_body(side, it)),
         }
         self.odd[side].append(&mut progressed);
+        self.sides[side].held = held;
     }
 
     /// No more comes of a body that is not whole; its transaction.

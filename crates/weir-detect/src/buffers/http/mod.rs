@@ -79,6 +79,8 @@ struct Side {
     behind_told: usize,
     /// With the last bytes that were taken a message ended.
     is_end: bool,
+    /// It has said that nothing more comes.
+    is_closed: bool,
 }
 heap_size!(Side { held });
 
@@ -123,6 +125,7 @@ impl Connection {
         let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
         self.transactions.drain(..surplus);
         self.first += surplus as u64;
+        self.sides[side].is_closed = false;
         let mut held = std::mem::take(&mut self.sides[side].held);
         // Bytes of bodies mostly: they are not held, and so not copied.
         let is_held = !held.is_empty();
