@@ -4,6 +4,7 @@
 mod acceptance;
 mod agreement;
 mod beginning;
+mod matched;
 mod message;
 mod opening;
 mod size;
@@ -31,9 +32,6 @@ use crate::value::Object;
 use acceptance::{Acceptance, Header};
 use agreement::Agreement;
 pub(crate) use message::Message;
-
-/// Rules that wait for more of a stream, at most, of one direction.
-const WAITING_MAX: usize = 256;
 
 /// A TCP connection.
 #[derive(Debug, Default)]
@@ -351,6 +349,13 @@ impl Conversation {
         self.streams[side].window()
     }
 
+    /// The same from a place in the stream on.
+    pub(crate) fn window_from(&self, side: usize, place: u64) -> (&[u8], u64) {
+        let (all, before) = self.window(side);
+        let skip = usize::try_from(place.saturating_sub(before)).unwrap_or_default();
+        (all.get(skip..).unwrap_or_default(), before + skip as u64)
+    }
+
     /// What a side said, gaps named, for whoever reads it.
     pub(crate) fn told(&self, side: usize) -> Vec<u8> {
         self.streams[side].told()
@@ -459,73 +464,6 @@ impl Conversation {
                 Some(("ssh", session.record()?))
             }
             _ => None,
-        }
-    }
-
-    /// A rule matched what a side has shown of its session.
-    pub(crate) fn match_session(&mut self, side: usize, rule: RuleIndex) {
-        if self.of_session[side].len() < WAITING_MAX {
-            self.of_session[side].push(rule);
-        }
-    }
-
-    /// Has a rule wait for more of a side's stream.
-    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) {
-        let (window, before) = self.streams[side].window();
-        let at = before + window.len() as u64;
-        let waiting = &mut self.waiting[side];
-        let is_known = waiting.iter().any(|(known, _)| *known == rule);
-        if !is_known && waiting.len() < WAITING_MAX {
-            waiting.push((rule, at));
-        }
-    }
-
-    /// The fast patterns of these rules came again: those that wait do from here on.
-    pub(crate) fn renew(&mut self, side: usize, rules: &[RuleIndex]) {
-        let (window, before) = self.streams[side].window();
-        let at = before + window.len() as u64;
-        for (known, since) in &mut self.waiting[side] {
-            if rules.contains(known) {
-                *since = at;
-            }
-        }
-    }
-
-    /// Rules no longer wait whose fast pattern has left the window.
-    pub(crate) fn forget(&mut self, side: usize) {
-        let (_, before) = self.streams[side].window();
-        self.waiting[side].retain(|(_, since)| *since >= before);
-    }
-
-    /// A rule matched a side's stream as it is: its bytes do not count again.
-    pub(crate) fn match_ends(&mut self, side: usize, rule: RuleIndex) {
-        let (window, before) = self.streams[side].window();
-        let at = before + window.len() as u64;
-        self.waiting[side].retain(|(known, _)| *known != rule);
-        let matched = &mut self.matched[side];
-        matched.retain(|(known, since)| *known != rule && *since > before);
-        if matched.len() < WAITING_MAX {
-            matched.push((rule, at));
-        }
-    }
-
-    /// A rule matched behind a gap: it does not again, there and when the gap is filled.
-    pub(crate) fn matched_ahead(&mut self, side: usize, rule: RuleIndex, at: u64) {
-        if self.ahead[side].len() < WAITING_MAX {
-            self.ahead[side].push((rule, at));
-        }
-    }
-
-    /// Other rules run from here on.
-    pub(crate) fn forget_rules(&mut self) {
-        (self.waiting, self.matched, self.ahead) = Default::default();
-        self.of_session = Default::default();
-        match &mut self.application {
-            Application::Http(connection) | Application::Websocket(connection, _) => {
-                connection.forget_rules();
-            }
-            Application::Http2(connection) => connection.forget_rules(),
-            _ => {}
         }
     }
 

@@ -269,14 +269,15 @@ impl Detector {
     }
 
     /// Goes on with other rules. Flows keep their slots; a flow that a rule has dropped stays
-    /// dropped if that rule (by sid) is still there and still drops. Bits and thresholds begin
-    /// anew.
+    /// dropped if that rule (by sid) is still there and still drops. Bits (by their names), counts
+    /// and thresholds (by sid) stay; rules that wait for more begin anew.
     ///
     /// # Errors
     /// The matcher has no memory for its scans; the rules before run on.
     pub fn swap(&mut self, rules: Arc<RuleSet>) -> Result<(), MatcherError> {
-        self.evaluator.swap(&rules)?;
-        self.flows.change_rules(&|old| rules.same_blocking_rule(self.rules.rule(old)));
+        let successors = rules.successors(&self.rules);
+        self.evaluator.swap(&rules, &successors)?;
+        self.flows.change_rules(&successors, &rules);
         self.rules = rules;
         self.swap_watches();
         Ok(())

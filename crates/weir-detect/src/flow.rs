@@ -18,6 +18,7 @@ use crate::packet::{View, Vlans};
 use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, RuleIndex};
+use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 
 /// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
@@ -541,21 +542,27 @@ impl Slab {
         }
     }
 
-    /// Other rules run from here on: `same` gives the one that stands for an old one that drops.
-    pub(crate) fn change_rules(&mut self, same: &dyn Fn(RuleIndex) -> Option<RuleIndex>) {
+    /// Other rules run from here on.
+    pub(crate) fn change_rules(&mut self, successors: &Successors, rules: &RuleSet) {
+        let bit = |name: u32| successors.bit(name);
         for flow in &mut self.flows {
             flow.is_looked_at = [false; 2];
-            flow.counts.clear();
-            flow.bits.clear();
-            flow.bits_of_transactions.clear();
-            flow.integers.clear();
-            flow.texts.clear();
-            flow.operations.iter_mut().for_each(|it| it.forget_rules());
+            let counts = std::mem::take(&mut flow.counts).into_iter();
+            flow.counts =
+                counts.filter_map(|it| Some((successors.rule(it.0)?, it.1, it.2))).collect();
+            flow.bits = flow.bits.drain(..).filter_map(bit).collect();
+            let named = std::mem::take(&mut flow.bits_of_transactions).into_iter();
+            flow.bits_of_transactions = named.filter_map(|it| Some((it.0, bit(it.1)?))).collect();
+            flow.integers =
+                flow.integers.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
+            flow.texts = flow.texts.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
+            flow.operations.iter_mut().for_each(|it| it.change_rules(successors));
             if let Some(conversation) = &mut flow.conversation {
-                conversation.forget_rules();
+                conversation.change_rules(successors);
             }
-            flow.matched.clear();
-            flow.dropped_by = flow.dropped_by.and_then(same);
+            successors.rename(&mut flow.matched, |it| &mut it.0);
+            let dropped_by = flow.dropped_by.and_then(|it| successors.rule(it));
+            flow.dropped_by = dropped_by.filter(|it| rules.rule(*it).action.is_blocking());
             flow.is_passed = false;
             flow.is_bypassed = false;
         }

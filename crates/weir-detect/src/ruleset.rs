@@ -1,6 +1,6 @@
 //! Compiled rules: the order of evaluation, and the fast patterns of each buffer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
@@ -166,6 +166,34 @@ impl BareRules {
     }
 }
 
+/// Places of rules and of names of bits in a set that takes another's place: rules are the same by
+/// their numbers, bits by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Successors {
+    rules: Vec<Option<RuleIndex>>,
+    bits: Vec<Option<u32>>,
+}
+
+impl Successors {
+    pub(crate) fn rule(&self, before: RuleIndex) -> Option<RuleIndex> {
+        self.rules.get(before.0 as usize).copied().flatten()
+    }
+
+    /// Rules of a list by their places here; those that are gone go.
+    pub(crate) fn rename<T>(&self, list: &mut Vec<T>, of: impl Fn(&mut T) -> &mut RuleIndex) {
+        list.retain_mut(|it| {
+            let rule = of(it);
+            let successor = self.rule(*rule);
+            *rule = successor.unwrap_or(*rule);
+            successor.is_some()
+        });
+    }
+
+    pub(crate) fn bit(&self, before: u32) -> Option<u32> {
+        self.bits.get(before as usize).copied().flatten()
+    }
+}
+
 impl RuleSet {
     pub(crate) fn compile(
         rules: Vec<Rule>,
@@ -254,11 +282,14 @@ impl RuleSet {
         &self.rules[index.0 as usize]
     }
 
-    /// The rule of this set that has the same number as `other`, of another set, and blocks too.
-    pub(crate) fn same_blocking_rule(&self, other: &Rule) -> Option<RuleIndex> {
-        let name = (other.generator, other.sid);
-        let same = self.rules.iter().position(|it| (it.generator, it.sid) == name)?;
-        self.rules[same].action.is_blocking().then_some(RuleIndex(same as u32))
+    /// What stands here for what stands in a set before.
+    pub(crate) fn successors(&self, before: &Self) -> Successors {
+        let name = |it: &Rule| (it.generator, it.sid);
+        let known: HashMap<_, _> = self.rules.iter().map(name).zip(0_u32..).collect();
+        let rules = before.rules.iter().map(|it| known.get(&name(it)).copied().map(RuleIndex));
+        let known: HashMap<&String, u32> = self.bit_names.iter().zip(0..).collect();
+        let bits = before.bit_names.iter().map(|it| known.get(it).copied());
+        Successors { rules: rules.collect(), bits: bits.collect() }
     }
 
     /// What the class of a rule means, in words: EVE's `category`.

@@ -7,6 +7,7 @@ use foldhash::quality::{FixedState, FoldHasher};
 use weir_wire::frame::Time;
 
 use crate::rule::{RateFilter, RuleIndex, Threshold, ThresholdKind};
+use crate::ruleset::Successors;
 use crate::shared::Unshared;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -75,8 +76,13 @@ impl HostBits {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.until.clear();
+    /// Other rules run from here on.
+    pub(crate) fn rename(&mut self, successors: &Successors) {
+        let kept: Vec<_> = self.until.drain().collect();
+        self.until.extend(
+            kept.into_iter()
+                .filter_map(|((bit, hosts), until)| Some(((successors.bit(bit)?, hosts), until))),
+        );
         self.unshared.clear();
     }
 
@@ -190,9 +196,17 @@ impl Thresholds {
         Self { counts, rates, capacity, unshared_counts, unshared_rates }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.counts.clear();
-        self.rates.clear();
+    /// Other rules run from here on.
+    pub(crate) fn rename(&mut self, successors: &Successors) {
+        let kept: Vec<_> = self.counts.drain().collect();
+        self.counts.extend(kept.into_iter().filter_map(|((rule, is_filter, hosts), count)| {
+            Some(((successors.rule(rule)?, is_filter, hosts), count))
+        }));
+        let kept: Vec<_> = self.rates.drain().collect();
+        self.rates.extend(
+            kept.into_iter()
+                .filter_map(|((rule, hosts), rate)| Some(((successors.rule(rule)?, hosts), rate))),
+        );
         self.unshared_counts.clear();
         self.unshared_rates.clear();
     }

@@ -121,9 +121,15 @@ impl Evaluator {
     }
 
     /// A rule that has matched the packet matches the stream that it continues.
-    pub(super) fn act_for_flow(&self, index: RuleIndex, flow: &mut Flow, decision: Decision) {
-        if let Decision::Drop { rule } | Decision::Reject { rule } = decision
-            && rule == index
+    pub(super) fn act_for_flow(
+        &self,
+        (rule, index): (&Rule, RuleIndex),
+        flow: &mut Flow,
+        decision: Decision,
+    ) {
+        if let Decision::Drop { rule: by } | Decision::Reject { rule: by } = decision
+            && by == index
+            && rule.scope.is_none()
         {
             flow.dropped_by = flow.dropped_by.or(Some(index));
         }

@@ -116,7 +116,7 @@ impl Evaluator {
                     break;
                 }
             } else if !is_complete && rule.fast.is_some() {
-                transaction.wait(side, *index);
+                self.counters.candidates_lost += u64::from(!transaction.wait(side, *index));
             }
         }
         transaction.let_go(side);

@@ -36,7 +36,7 @@ use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
-use crate::ruleset::RuleSet;
+use crate::ruleset::{RuleSet, Successors};
 use crate::shared::SharedCounts;
 use crate::state::{HostBits, Thresholds};
 
@@ -258,12 +258,16 @@ impl Evaluator {
         })
     }
 
-    pub(crate) fn swap(&mut self, rules: &RuleSet) -> Result<(), MatcherError> {
+    pub(crate) fn swap(
+        &mut self,
+        rules: &RuleSet,
+        successors: &Successors,
+    ) -> Result<(), MatcherError> {
         self.scratch = rules.scratch()?;
-        self.host_bits.clear();
+        self.host_bits.rename(successors);
         self.sets.swap(rules.datasets());
         self.hosts = rules.hosts().clone();
-        self.thresholds.clear();
+        self.thresholds.rename(successors);
         Ok(())
     }
 
@@ -505,7 +509,7 @@ impl Evaluator {
             let rule = scene.rules.rule(*index);
             if !rule.has_only_payload() {
                 // A message that comes further, now or later, decides.
-                conversation.wait(side, *index);
+                self.wait(&mut conversation, side, *index);
                 continue;
             }
             if !rule.needs_stream || !rule.has_payload() {
@@ -514,11 +518,7 @@ impl Evaluator {
             // What matched once does not count again.
             let (window, before) = match since(&conversation.matched[side], *index) {
                 _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
-                Some(end) => {
-                    let (all, before) = conversation.window(side);
-                    let skip = usize::try_from(end.saturating_sub(before)).unwrap_or_default();
-                    (all.get(skip..).unwrap_or_default(), before + skip as u64)
-                }
+                Some(end) => conversation.window_from(side, end),
                 None => conversation.window(side),
             };
             let told_ahead = island.is_some() && since(&conversation.ahead[side], *index).is_some();
@@ -532,12 +532,10 @@ impl Evaluator {
             if self.matches(rule, flow, scene, sight)
                 && (!is_part || self.matches(rule, flow, scene, Sight::of_stream(all)))
             {
-                match self.of_packet_too.contains(index) {
-                    true if rule.scope.is_none() => self.act_for_flow(*index, flow, *decision),
-                    true => {}
-                    false => {
-                        outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                    }
+                if self.of_packet_too.contains(index) {
+                    self.act_for_flow((rule, *index), flow, *decision);
+                } else {
+                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
                 }
                 match island {
                     Some(_) => conversation.matched_ahead(side, *index, before),
@@ -547,12 +545,16 @@ impl Evaluator {
                     break;
                 }
             } else if rule.fast.is_some() && island.is_none() {
-                conversation.wait(side, *index);
+                self.wait(&mut conversation, side, *index);
             }
         }
         self.candidates = candidates;
         flow.conversation = Some(conversation);
         outcome
+    }
+
+    fn wait(&mut self, conversation: &mut Conversation, side: usize, rule: RuleIndex) {
+        self.counters.candidates_lost += u64::from(!conversation.wait(side, rule));
     }
 
     /// Rules whose fast pattern is in the stream's newest bytes or came with earlier ones, and

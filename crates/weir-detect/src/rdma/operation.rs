@@ -19,6 +19,7 @@ use weir_wire::ext;
 use crate::heap::heap_size;
 use crate::packet::View;
 use crate::rule::RuleIndex;
+use crate::ruleset::Successors;
 
 /// Bytes of an operation's past that are looked at together with a packet's.
 const PAST_MAX: usize = 4096;
@@ -183,10 +184,10 @@ impl Operations {
     }
 
     /// Other rules will look.
-    pub(crate) fn forget_rules(&mut self) {
+    pub(crate) fn change_rules(&mut self, successors: &Successors) {
         for operation in &mut self.under_way {
-            operation.waiting.clear();
-            operation.matched.clear();
+            successors.rename(&mut operation.waiting, |it| it);
+            successors.rename(&mut operation.matched, |it| it);
         }
     }
 }

@@ -282,3 +282,27 @@ fn who_asks_for_xbits_comes_before_who_sets_them_in_the_same_packet() {
     bench.udp(b"a");
     assert_eq!(bench.alerted(), [2]);
 }
+
+#[test]
+fn what_flows_and_hosts_have_said_stays_when_rules_change() {
+    let kept = "alert tcp any any -> any any (content:\"first\"; flowbits:set,seen; \
+                xbits:set,met,track ip_pair,expire 60; noalert; sid:1;)\n\
+                alert tcp any any -> any any (content:\"second\"; flowbits:isset,seen; sid:2;)\n\
+                alert tcp any any -> any any (content:\"third\"; \
+                xbits:isset,met,track ip_pair; sid:3;)\n\
+                alert tcp any any -> any any (content:\"again\"; \
+                detection_filter:track by_src, count 1, seconds 60; sid:4;)\n";
+    let mut bench = Bench::new(kept);
+    bench.connect();
+    bench.client(b"first");
+    bench.client(b"again");
+    assert_eq!(bench.alerted(), []);
+    // Others before them take other places, and bits other numbers.
+    let more = "alert tcp any any -> any any (content:\"x\"; flowbits:set,a; noalert; sid:8;)\n\
+                drop tcp any any -> any any (content:\"y\"; flowbits:isset,b; sid:9;)\n";
+    bench.detector.swap(Arc::new(load(&[more, kept].concat()).0)).unwrap();
+    bench.client(b"second");
+    bench.client(b"third");
+    bench.client(b"again");
+    assert_eq!(bench.alerted(), [2, 3, 4]);
+}

@@ -18,6 +18,7 @@ use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
+use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
 use head::{Search, body_of, upgrade_of};
 use transaction::begins_response;
@@ -194,9 +195,9 @@ impl Connection {
     }
 
     /// Other rules run from here on.
-    pub(crate) fn forget_rules(&mut self) {
+    pub(crate) fn change_rules(&mut self, successors: &Successors) {
         for transaction in &mut self.transactions {
-            transaction.forget_rules();
+            transaction.change_rules(successors);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::digest::{Digester, Digests, FileDigests};
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, Hook, Rule, RuleIndex};
+use crate::ruleset::Successors;
 use crate::value::Object;
 
 /// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
@@ -18,7 +19,7 @@ const BODY_STEP: usize = 16 * 1024;
 /// Headers of a message, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
 /// Rules that wait for more of a transaction, at most.
-const WAITING_MAX: usize = 256;
+const WAITING_MAX: usize = 1024;
 
 /// Some states of a message by their places among those of HTTP/1. No line is looked at in part.
 const IN_HEADERS: usize = 2;
@@ -351,8 +352,10 @@ impl Transaction {
     }
 
     /// Other rules run from here on.
-    pub(super) fn forget_rules(&mut self) {
-        (self.matched, self.waiting, self.asked) = Default::default();
+    pub(super) fn change_rules(&mut self, successors: &Successors) {
+        for list in self.matched.iter_mut().chain(&mut self.waiting).chain([&mut self.asked]) {
+            successors.rename(list, |it| it);
+        }
     }
 
     pub(super) fn half_mut(&mut self, side: usize) -> Option<&mut Half> {
@@ -445,12 +448,16 @@ impl Transaction {
         }
     }
 
-    /// Has a rule wait for more of a side.
-    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) {
+    /// Has a rule wait for more of a side; whether there is room for it.
+    #[must_use]
+    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) -> bool {
         let waiting = &mut self.waiting[side];
-        if waiting.len() < WAITING_MAX && !waiting.contains(&rule) {
+        let is_known = waiting.contains(&rule);
+        let has_room = is_known || waiting.len() < WAITING_MAX;
+        if !is_known && has_room {
             waiting.push(rule);
         }
+        has_room
     }
 
     /// What a rule about both sides asks of the request is so.

@@ -21,6 +21,7 @@ use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
+use crate::ruleset::Successors;
 
 /// What a client begins with.
 const MAGIC: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -405,8 +406,8 @@ impl Connection {
     }
 
     /// Other rules run from here on.
-    pub(crate) fn forget_rules(&mut self) {
-        self.transactions.iter_mut().for_each(|it| it.1.forget_rules());
+    pub(crate) fn change_rules(&mut self, successors: &Successors) {
+        self.transactions.iter_mut().for_each(|it| it.1.change_rules(successors));
     }
 }
 

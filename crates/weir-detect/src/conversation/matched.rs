@@ -1,0 +1,82 @@
+//! Which rules have matched what is spoken, and which wait for more of it.
+
+use super::{Application, Conversation};
+use crate::rule::RuleIndex;
+use crate::ruleset::Successors;
+
+/// Rules that wait for more of a stream, at most, of one direction.
+const WAITING_MAX: usize = 1024;
+
+impl Conversation {
+    /// A rule matched what a side has shown of its session.
+    pub(crate) fn match_session(&mut self, side: usize, rule: RuleIndex) {
+        if self.of_session[side].len() < WAITING_MAX {
+            self.of_session[side].push(rule);
+        }
+    }
+
+    /// Has a rule wait for more of a side's stream; whether there is room for it.
+    #[must_use]
+    pub(crate) fn wait(&mut self, side: usize, rule: RuleIndex) -> bool {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        let waiting = &mut self.waiting[side];
+        let is_known = waiting.iter().any(|(known, _)| *known == rule);
+        let has_room = is_known || waiting.len() < WAITING_MAX;
+        if !is_known && has_room {
+            waiting.push((rule, at));
+        }
+        has_room
+    }
+
+    /// The fast patterns of these rules came again: those that wait do from here on.
+    pub(crate) fn renew(&mut self, side: usize, rules: &[RuleIndex]) {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        for (known, since) in &mut self.waiting[side] {
+            if rules.contains(known) {
+                *since = at;
+            }
+        }
+    }
+
+    /// Rules no longer wait whose fast pattern has left the window.
+    pub(crate) fn forget(&mut self, side: usize) {
+        let (_, before) = self.streams[side].window();
+        self.waiting[side].retain(|(_, since)| *since >= before);
+    }
+
+    /// A rule matched a side's stream as it is: its bytes do not count again.
+    pub(crate) fn match_ends(&mut self, side: usize, rule: RuleIndex) {
+        let (window, before) = self.streams[side].window();
+        let at = before + window.len() as u64;
+        self.waiting[side].retain(|(known, _)| *known != rule);
+        let matched = &mut self.matched[side];
+        matched.retain(|(known, since)| *known != rule && *since > before);
+        if matched.len() < WAITING_MAX {
+            matched.push((rule, at));
+        }
+    }
+
+    /// A rule matched behind a gap: it does not again, there and when the gap is filled.
+    pub(crate) fn matched_ahead(&mut self, side: usize, rule: RuleIndex, at: u64) {
+        if self.ahead[side].len() < WAITING_MAX {
+            self.ahead[side].push((rule, at));
+        }
+    }
+
+    /// Other rules run from here on.
+    pub(crate) fn change_rules(&mut self, successors: &Successors) {
+        for lists in [&mut self.waiting, &mut self.matched, &mut self.ahead] {
+            lists.iter_mut().for_each(|list| successors.rename(list, |it| &mut it.0));
+        }
+        self.of_session.iter_mut().for_each(|list| successors.rename(list, |it| it));
+        match &mut self.application {
+            Application::Http(connection) | Application::Websocket(connection, _) => {
+                connection.change_rules(successors);
+            }
+            Application::Http2(connection) => connection.change_rules(successors),
+            _ => {}
+        }
+    }
+}
