@@ -54,6 +54,8 @@ pub(crate) struct Conversation {
     pub(crate) matched: [Vec<(RuleIndex, u64)>; 2],
     /// Rules that matched behind a gap, and where, by side.
     pub(crate) ahead: [Vec<(RuleIndex, u64)>; 2],
+    /// Bytes that a rule dropped with their packet alone, by side: sequence number, how many.
+    withheld: [Vec<(RuleIndex, u32, u32)>; 2],
     /// It is decided what a side speaks.
     is_decided: [bool; 2],
     /// Rules that matched what a side has shown of its session: they do not again.

@@ -323,7 +323,8 @@ impl Stream {
     }
 
     /// The bytes that lie together around `sequence`, behind a gap, and how many the stream has
-    /// before them, the gap's included.
+    /// before them, the gap's included: as far as [`WINDOW_LEN`] on both sides. Each segment behind the
+    /// gap is looked at so, and all of it again when the gap is filled.
     pub(crate) fn island(&self, sequence: u32) -> Option<(u64, Vec<u8>)> {
         let next = self.next?;
         let around = self.overlapping(sequence, 1);
@@ -333,10 +334,15 @@ impl Stream {
         let place = |at: usize| self.waiting[at].0.wrapping_sub(next) as usize;
         let end = |at: usize| place(at) + self.waiting[at].1.len();
         let (mut first, mut last) = (around.start, around.start);
-        while first > 0 && end(first - 1) == place(first) {
+        let (from, to) = (place(around.start), end(around.start));
+        let is_near = |far: usize| far < WINDOW_LEN;
+        while first > 0 && end(first - 1) == place(first) && is_near(from - place(first)) {
             first -= 1;
         }
-        while last + 1 < self.waiting.len() && place(last + 1) == end(last) {
+        while last + 1 < self.waiting.len()
+            && place(last + 1) == end(last)
+            && is_near(end(last) - to)
+        {
             last += 1;
         }
         let bytes = self.waiting.range(first..=last).flat_map(|it| it.1.iter().copied()).collect();
@@ -610,6 +616,16 @@ mod tests {
         assert_eq!(stream.take(100_000, b"!").refused, None, "a keepalive");
         stream.take(100_001, b"abc");
         assert_eq!(stream.take(100_001, b"abc").refused, None);
+    }
+
+    #[test]
+    fn what_lies_behind_a_gap_is_looked_at_as_far_as_rules_look() {
+        let mut stream = begun(0);
+        for at in (2..100_000).step_by(1000) {
+            stream.take(at, &[b'a'; 1000]);
+        }
+        let (_, island) = stream.island(50_002).unwrap();
+        assert!((2 * WINDOW_LEN..2 * WINDOW_LEN + 3000).contains(&island.len()));
     }
 
     #[test]

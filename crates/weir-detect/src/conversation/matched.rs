@@ -1,11 +1,17 @@
 //! Which rules have matched what is spoken, and which wait for more of it.
 
+use weir_wire::parse::Transport;
+
 use super::{Application, Conversation};
+use crate::packet::View;
 use crate::rule::RuleIndex;
 use crate::ruleset::Successors;
 
 /// Rules that wait for more of a stream, at most, of one direction.
 const WAITING_MAX: usize = 1024;
+/// Packets whose bytes are withheld, at most, of one direction: more do not fit a window without
+/// the first.
+const WITHHELD_MAX: usize = 64;
 
 impl Conversation {
     /// A rule matched what a side has shown of its session.
@@ -65,11 +71,35 @@ impl Conversation {
         }
     }
 
+    /// A rule drops these bytes and not their flow: they are dropped however they come again.
+    /// Whether there is room to remember it.
+    pub(crate) fn withhold(&mut self, side: usize, view: &View<'_>, rule: RuleIndex) -> bool {
+        let (Some(first), length) = (sequence(view), view.payload.len() as u32) else {
+            return true;
+        };
+        let withheld = &mut self.withheld[side];
+        let has_room = withheld.len() < WITHHELD_MAX;
+        if has_room && length > 0 {
+            withheld.push((rule, first, length));
+        }
+        has_room
+    }
+
+    /// The rule that dropped some of a segment's bytes before.
+    pub(crate) fn withholds(&self, side: usize, view: &View<'_>) -> Option<RuleIndex> {
+        let (first, length) = (sequence(view)?, view.payload.len() as u32);
+        let overlaps = |from: u32, known: u32| {
+            first.wrapping_sub(from) < known || from.wrapping_sub(first) < length
+        };
+        self.withheld[side].iter().find(|it| overlaps(it.1, it.2)).map(|it| it.0)
+    }
+
     /// Other rules run from here on.
     pub(crate) fn change_rules(&mut self, successors: &Successors) {
         for lists in [&mut self.waiting, &mut self.matched, &mut self.ahead] {
             lists.iter_mut().for_each(|list| successors.rename(list, |it| &mut it.0));
         }
+        self.withheld.iter_mut().for_each(|list| successors.rename(list, |it| &mut it.0));
         self.of_session.iter_mut().for_each(|list| successors.rename(list, |it| it));
         match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
@@ -78,5 +108,12 @@ impl Conversation {
             Application::Http2(connection) => connection.change_rules(successors),
             _ => {}
         }
+    }
+}
+
+fn sequence(view: &View<'_>) -> Option<u32> {
+    match view.parsed.transport {
+        Transport::Tcp { sequence, .. } => Some(sequence),
+        _ => None,
     }
 }

@@ -76,6 +76,7 @@ impl Evaluator {
             if is_of_flow {
                 flow.dropped_by = Some(index);
             }
+            self.withholds |= !is_of_flow && sight.is_stream;
             if *decision == Decision::Pass {
                 self.by_rate = action != rule.action;
                 *decision = match blocked {
@@ -132,6 +133,33 @@ impl Evaluator {
             && rule.scope.is_none()
         {
             flow.dropped_by = flow.dropped_by.or(Some(index));
+        }
+    }
+
+    /// Bytes that a rule about what is said has dropped with one packet are dropped when they come
+    /// again, in whatever packets: nobody looks at them as new ones then.
+    pub(super) fn drop_again(
+        &mut self,
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        (decision, outcome): (&mut Decision, &ControlFlow<bool>),
+    ) {
+        let side = scene.direction.index();
+        let Some(conversation) = &mut flow.conversation else { return };
+        match *decision {
+            Decision::Drop { rule } | Decision::Reject { rule } if self.withholds => {
+                if !conversation.withhold(side, scene.view, rule) {
+                    flow.dropped_by = Some(rule);
+                }
+            }
+            Decision::Pass if outcome.is_continue() => {
+                let Some(rule) = conversation.withholds(side, scene.view) else { return };
+                let sight = Sight { payload: None, message: None, is_stream: true };
+                self.tell(rule, Blocked::Dropped, sight, flow, scene, alerts);
+                *decision = Decision::Drop { rule };
+            }
+            _ => {}
         }
     }
 

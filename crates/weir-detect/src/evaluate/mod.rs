@@ -115,6 +115,8 @@ pub(crate) struct Evaluator {
     first_alert: usize,
     /// The packet at hand has brought its stream further.
     continues: bool,
+    /// A rule about what its flow says drops the packet at hand alone.
+    withholds: bool,
 }
 
 /// The packet at hand, and what is known around it.
@@ -255,6 +257,7 @@ impl Evaluator {
             bits_put: false,
             first_alert: 0,
             continues: false,
+            withholds: false,
         })
     }
 
@@ -323,6 +326,7 @@ impl Evaluator {
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);
+        self.withholds = false;
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, ..*view };
@@ -347,6 +351,7 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
         }
+        self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
         self.note_session(flow, &scene);
         self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {

@@ -78,3 +78,18 @@ fn bits_are_put_however_often_a_rule_has_to_match_before_it_tells() {
         assert_eq!(bench.alerted(), [2], "{often}");
     }
 }
+
+#[test]
+fn what_a_rule_drops_with_its_packet_alone_is_dropped_when_it_comes_again() {
+    let mut bench = inline("drop:packet tcp any any -> any any (content:\"evil\"; sid:1;)");
+    bench.client(b"xxev");
+    assert!(matches!(bench.client(b"il"), Decision::Drop { .. }));
+    for (ahead, again) in
+        [(-2, b"il".as_slice()), (-4, b"evil"), (-1, b"l"), (-1, b"ly"), (-2, b"i")]
+    {
+        let decision = bench.segment_at(weir_detect::Direction::Initiator, ahead, again);
+        assert!(matches!(decision, Decision::Drop { .. }), "{ahead} {again:?}");
+    }
+    assert_eq!(bench.client(b"y"), Decision::Pass, "what follows waits at the receiver");
+    assert_eq!(bench.segment_at(weir_detect::Direction::Initiator, -5, b"ev"), Decision::Pass);
+}
