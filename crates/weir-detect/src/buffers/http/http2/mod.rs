@@ -31,6 +31,11 @@ const FRESH_MAX: usize = 8192;
 /// Bytes of a frame other than data, and of a block of headers, at most; what is longer is passed
 /// over, and with it all later headers of that side.
 const BLOCK_LEN_MAX: usize = 64 * 1024;
+/// Bytes of headers that a block gives, at most; the rest is not looked at. Ten bytes may name a
+/// long header again for a stream of its own: beyond so many of one piece, a block gives less.
+const LIST_LEN_MAX: usize = 64 * 1024;
+const LISTS_LEN_MAX: usize = 2 << 20;
+const LIST_LEN_SMALL: usize = 4 * 1024;
 /// What a frame may be long unless its receiver says otherwise (RFC 9113 s4.2).
 const FRAME_LEN_USUAL: usize = 1 << 14;
 /// Numbers of streams that were let go or are over, and that are remembered, at most.
@@ -80,6 +85,8 @@ pub(crate) struct Connection {
     first: u64,
     /// Transactions with something odd that a side has not looked at.
     odd: [Vec<u64>; 2],
+    /// Bytes of headers that the blocks of the piece at hand gave.
+    listed: usize,
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
     /// Messages of DNS that were not handed over.
@@ -123,6 +130,7 @@ impl Connection {
         let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
         self.transactions.drain(..surplus);
         self.first += surplus as u64;
+        self.listed = 0;
         let mut held = std::mem::take(&mut self.sides[side].held);
         let is_held = !held.is_empty();
         if is_held {
@@ -269,7 +277,9 @@ impl Connection {
             state.gathered = Some(gathered);
             return;
         }
-        let block = state.decoder.take(&gathered.block);
+        let room = if self.listed < LISTS_LEN_MAX { LIST_LEN_MAX } else { LIST_LEN_SMALL };
+        let block = state.decoder.take(&gathered.block, room);
+        self.listed += block.len;
         let number = self.of_stream(gathered.head.stream);
         progressed.push(number);
         let events = [
@@ -282,8 +292,9 @@ impl Connection {
         let is_promise = gathered.head.kind == frame::PUSH_PROMISE;
         let Some(transaction) = self.transaction(number) else { return };
         transaction.frames_mut(side).resize(&block.sizes);
-        if !is_promise {
-            transaction.put_fields(side, block.headers);
+        let is_kept = is_promise || transaction.put_fields(side, block.headers);
+        if block.is_cut || !is_kept {
+            self.raise(number, AppEvent::Http2TooLong);
         }
         if is_end && gathered.head.kind == frame::HEADERS {
             self.end(number, side);
@@ -423,6 +434,7 @@ fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::HeapSize;
     use crate::rule::Buffer;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -497,6 +509,45 @@ mod tests {
         assert!(connection.sides[0].gathered.is_none());
         let last = connection.transactions.back().unwrap();
         assert!(last.1.events.has(AppEvent::Http2TooLong));
+    }
+
+    /// A client that has a header of 60,000 bytes remembered, as a byte of its blocks.
+    fn with_a_long_header() -> Connection {
+        let block = [b"\x3f\xe1\xff\x03\x40\x01a\x7f\xe1\xd3\x03".as_slice(), &[b'x'; 60_000]];
+        let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &block.concat());
+        let mut connection = Connection::new();
+        connection.take(0, &[MAGIC.as_slice(), &headers].concat(), &mut Vec::new());
+        connection
+    }
+
+    #[test]
+    fn headers_of_a_stream_are_bounded_over_all_its_blocks() {
+        let mut connection = with_a_long_header();
+        let again = frame(frame::HEADERS, frame::END_HEADERS, 1, b"\xbe");
+        for _ in 0..100 {
+            connection.take(0, &again, &mut Vec::new());
+        }
+        assert!(connection.heap_size() < 1 << 20, "{}", connection.heap_size());
+        let transaction = connection.transaction_of(0).unwrap();
+        assert!(transaction.events.has(AppEvent::Http2TooLong));
+        // What is short still finds room, and more than so many do not.
+        let short = frame(frame::HEADERS, frame::END_HEADERS, 1, b"\0\x01b\x01c");
+        connection.take(0, &short.repeat(300), &mut Vec::new());
+        assert_eq!(one(&connection, 0, 0, Buffer::Http2HeaderName), b"a");
+        let half = connection.transaction(0).unwrap().half_mut(0).unwrap();
+        assert_eq!(half.header(b"b").map(|it| it[..4].to_vec()), Some(b"c, c".to_vec()));
+        assert_eq!((half.fields.len(), half.raw_headers.len()), (256, 60_005 + 255 * 6));
+    }
+
+    #[test]
+    fn headers_that_many_streams_name_again_are_bounded() {
+        let mut connection = with_a_long_header();
+        let again = |stream: u32| frame(frame::HEADERS, frame::END_HEADERS, stream, b"\xbe\x82");
+        let streams: Vec<u8> = (1..2000).flat_map(|it| again(2 * it + 1)).collect();
+        connection.take(0, &streams, &mut Vec::new());
+        assert!(connection.heap_size() < 16 << 20, "{}", connection.heap_size());
+        assert_eq!(one(&connection, 1999, 0, Buffer::HttpMethod), b"GET");
+        assert!(connection.transaction_of(1999).unwrap().events.has(AppEvent::Http2TooLong));
     }
 
     #[test]
