@@ -6,6 +6,7 @@ mod doh;
 mod frame;
 mod hpack;
 mod huffman;
+mod streams;
 pub(super) mod tell;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ pub(crate) use frame::{ERROR_NAMES, FRAME_NAMES, Frames, SETTINGS_NAMES};
 use frame::{HEAD_LEN, Head};
 use hpack::Decoder;
 pub(super) use hpack::Header;
+use streams::Streams;
 
 use super::transaction::Transaction;
 use crate::buffers::dns;
@@ -24,7 +26,7 @@ use crate::record::HttpRecord;
 
 /// What a client begins with.
 const MAGIC: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Transactions that are kept, at most, when the next piece comes; the oldest are let go.
+/// Transactions that are kept, at most, when the next piece comes; open ones are let go last.
 const TRANSACTIONS_MAX: usize = 256;
 /// Of one piece, so many: more than the frames of the longest piece that a port hands over whole.
 const FRESH_MAX: usize = 8192;
@@ -79,10 +81,7 @@ heap_size!(Side { held, decoder, gathered });
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     sides: [Side; 2],
-    /// With the number of its stream; 0: the connection's.
-    transactions: VecDeque<(u32, Transaction)>,
-    /// Number of the first in `transactions`.
-    first: u64,
+    transactions: Streams,
     /// Transactions with something odd that a side has not looked at.
     odd: [Vec<u64>; 2],
     /// Bytes of headers that the blocks of the piece at hand gave.
@@ -114,8 +113,8 @@ impl Connection {
     pub(super) fn upgraded(transactions: VecDeque<Transaction>, first: u64) -> Self {
         // The request that asked for it is the first stream's (RFC 7540 s3.2).
         let asked = transactions.back().map(Transaction::request_fields).unwrap_or_default();
-        let transactions = transactions.into_iter().map(|it| (0, it)).collect();
-        let mut upgraded = Self { transactions, first, ..Self::new() };
+        let transactions = Streams::behind(transactions, first);
+        let mut upgraded = Self { transactions, ..Self::new() };
         let number = upgraded.of_stream(1);
         if let Some(transaction) = upgraded.transaction(number) {
             transaction.put_fields(0, asked);
@@ -127,9 +126,7 @@ impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
-        let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
-        self.transactions.drain(..surplus);
-        self.first += surplus as u64;
+        self.transactions.shrink(TRANSACTIONS_MAX);
         self.listed = 0;
         let mut held = std::mem::take(&mut self.sides[side].held);
         let is_held = !held.is_empty();
@@ -253,7 +250,10 @@ impl Connection {
                 self.gather(side, head, payload.get(4..).unwrap_or_default(), progressed);
             }
             frame::CONTINUATION => self.gather(side, head, payload, progressed),
-            frame::RST_STREAM => self.end(number, side),
+            frame::RST_STREAM => {
+                self.end(number, side);
+                self.transactions.end(number, true);
+            }
             _ => {}
         }
     }
@@ -334,12 +334,14 @@ impl Connection {
 
     /// A side says no more in a stream.
     fn end(&mut self, number: u64, side: usize) {
-        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.complete();
-            let message = doh::message(half, side).and_then(|it| dns::parse(&it));
-            self.carries_dns |= message.is_some();
-            self.dns.extend(message);
-        }
+        let half = self.transaction(number).and_then(|it| it.half_mut(side));
+        // Nine bytes say it again: its body is read once.
+        let Some(half) = half.filter(|it| !it.is_complete) else { return };
+        half.complete();
+        let message = doh::message(half, side).and_then(|it| dns::parse(&it));
+        self.carries_dns |= message.is_some();
+        self.dns.extend(message);
+        self.transactions.end(number, false);
     }
 
     /// Messages of DNS that streams have carried since this was asked last.
@@ -365,20 +367,15 @@ impl Connection {
     /// The transaction of a stream, a new one where there is none; of the connection always a new
     /// one.
     fn of_stream(&mut self, stream: u32) -> u64 {
-        let found = self.transactions.iter().rposition(|it| it.0 == stream && stream != 0);
-        match found {
-            Some(place) => self.first + place as u64,
+        match self.transactions.find(stream) {
+            Some(number) => number,
             None => self.push(stream, Transaction::of_stream(stream)),
         }
     }
 
     fn push(&mut self, stream: u32, transaction: Transaction) -> u64 {
-        if self.transactions.len() == FRESH_MAX {
-            self.transactions.pop_front();
-            self.first += 1;
-        }
-        self.transactions.push_back((stream, transaction));
-        self.first + self.transactions.len() as u64 - 1
+        self.transactions.shrink(FRESH_MAX - 1);
+        self.transactions.push(stream, transaction)
     }
 
     fn raise(&mut self, number: u64, event: AppEvent) {
@@ -397,27 +394,24 @@ impl Connection {
 
     /// The transaction of that number, unless it was let go.
     pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
-        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.transactions.get_mut(at).map(|it| &mut it.1)
+        self.transactions.get_mut(number)
     }
 
     /// The same, to look at.
     pub(crate) fn transaction_of(&self, number: u64) -> Option<&Transaction> {
-        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.transactions.get(at).map(|it| &it.1)
+        self.transactions.get(number)
     }
 
     /// What is told of transactions that were not told of before.
     pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
-        let numbered = (self.first..).zip(&mut self.transactions);
-        let told =
-            numbered.filter_map(|(number, (_, it))| Some(HttpRecord { number, ..it.record()? }));
+        let numbered = self.transactions.iter_mut();
+        let told = numbered.filter_map(|(number, it)| Some(HttpRecord { number, ..it.record()? }));
         told.collect()
     }
 
     /// Other rules run from here on.
     pub(crate) fn forget_rules(&mut self) {
-        self.transactions.iter_mut().for_each(|it| it.1.forget_rules());
+        self.transactions.iter_mut().for_each(|(_, it)| it.forget_rules());
     }
 }
 
@@ -507,8 +501,8 @@ mod tests {
             connection.take(0, &endless, &mut Vec::new());
         }
         assert!(connection.sides[0].gathered.is_none());
-        let last = connection.transactions.back().unwrap();
-        assert!(last.1.events.has(AppEvent::Http2TooLong));
+        let last = connection.transactions.find(1).and_then(|it| connection.transaction_of(it));
+        assert!(last.unwrap().events.has(AppEvent::Http2TooLong));
     }
 
     /// A client that has a header of 60,000 bytes remembered, as a byte of its blocks.
@@ -548,6 +542,19 @@ mod tests {
         assert!(connection.heap_size() < 16 << 20, "{}", connection.heap_size());
         assert_eq!(one(&connection, 1999, 0, Buffer::HttpMethod), b"GET");
         assert!(connection.transaction_of(1999).unwrap().events.has(AppEvent::Http2TooLong));
+    }
+
+    #[test]
+    fn a_body_that_ends_again_is_one_message_of_dns() {
+        let query = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
+        let block = [b"\x83\x0f\x10\x17", b"application/dns-message".as_slice()].concat();
+        let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &block);
+        let mut connection = Connection::new();
+        connection.take(0, &[MAGIC.as_slice(), &headers].concat(), &mut Vec::new());
+        connection.take(0, &frame(frame::DATA, 0, 1, query), &mut Vec::new());
+        let end = frame(frame::DATA, frame::END_STREAM, 1, b"");
+        connection.take(0, &end.repeat(1000), &mut Vec::new());
+        assert_eq!(connection.take_dns().len(), 1);
     }
 
     #[test]
