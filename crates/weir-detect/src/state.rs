@@ -1,9 +1,10 @@
 //! What rules remember beyond a flow: bits of hosts, and how often they matched.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::{FixedState, FoldHasher};
+use hashlink::LinkedHashMap;
+use hashlink::linked_hash_map::Entry;
 use weir_wire::frame::Time;
 
 use crate::rule::{RateFilter, RuleIndex, Threshold, ThresholdKind};
@@ -31,22 +32,72 @@ pub(crate) type Hosts = (u128, u128);
 /// A bit of hosts by its number, and until when it is set; `None`: it is not.
 pub(crate) type Bit = ((u32, Hosts), Option<Time>);
 
+/// What is remembered by a key, for so many keys, from the one that was used longest ago to the one
+/// that was used last.
+#[derive(Debug)]
+struct Table<K, V> {
+    entries: LinkedHashMap<K, V, Keyed>,
+    capacity: usize,
+    /// When those that are over were looked for last.
+    swept: Option<Time>,
+    /// Those that were let go before they were over.
+    lost: u64,
+}
+
+impl<K: Eq + Hash, V> Table<K, V> {
+    fn new(capacity: usize, seed: u64) -> Self {
+        let entries = LinkedHashMap::with_hasher(Keyed(seed));
+        Self { entries, capacity, swept: None, lost: 0 }
+    }
+
+    /// The value of `key`, which is used now and begins with `fresh`; `None`: there is room for
+    /// none. A full table makes room: those that are over go, once a second at most, for that is a
+    /// walk. Else the one that was used longest ago goes, the first of the list: whoever is counted
+    /// again and again stays, and a table full of made up addresses counts honest hosts too.
+    fn get(&mut self, now: Time, key: K, fresh: V, is_over: impl Fn(&V) -> bool) -> Option<&mut V> {
+        let is_full = self.entries.len() >= self.capacity;
+        if is_full && !self.entries.contains_key(&key) {
+            let is_due = self.swept.is_none_or(|it| now.since_ns(it) >= NS_PER_S);
+            if is_due {
+                self.swept = Some(now);
+                self.entries.retain(|_, it| !is_over(it));
+            }
+            if self.entries.len() >= self.capacity {
+                self.entries.pop_front()?;
+                self.lost += 1;
+            }
+        }
+        let entry = self.entries.entry(key);
+        Some(match entry {
+            Entry::Occupied(mut known) => {
+                known.to_back();
+                known.into_mut()
+            }
+            Entry::Vacant(place) => place.insert(fresh),
+        })
+    }
+
+    /// By the keys that they have from now on; those that have none go.
+    fn rename(&mut self, key: impl Fn(K) -> Option<K>) {
+        let known: Vec<_> = self.entries.drain().collect();
+        self.entries.extend(known.into_iter().filter_map(|(it, value)| Some((key(it)?, value))));
+    }
+}
+
 /// Bits of hosts and pairs of hosts, each until its time.
 #[derive(Debug)]
 pub(crate) struct HostBits {
-    until: HashMap<(u32, Hosts), Time, Keyed>,
-    capacity: usize,
+    until: Table<(u32, Hosts), Time>,
     unshared: Unshared<(u32, Hosts), Option<Time>>,
 }
 
 impl HostBits {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        let until = HashMap::with_hasher(Keyed(seed));
-        Self { until, capacity, unshared: Unshared::new(seed) }
+        Self { until: Table::new(capacity, seed), unshared: Unshared::new(seed) }
     }
 
     pub(crate) fn has(&self, now: Time, bit: u32, hosts: Hosts) -> bool {
-        self.until.get(&(bit, hosts)).is_some_and(|until| now < *until)
+        self.until.entries.get(&(bit, hosts)).is_some_and(|until| now < *until)
     }
 
     /// Sets a bit; whether there was room for it.
@@ -60,30 +111,25 @@ impl HostBits {
     }
 
     fn put(&mut self, now: Time, bit: (u32, Hosts), until: Time) -> bool {
-        if self.until.len() == self.capacity && !self.until.contains_key(&bit) {
-            self.until.retain(|_, until| now < *until);
-            if self.until.len() == self.capacity {
-                return false;
-            }
-        }
-        self.until.insert(bit, until);
-        true
+        let place = self.until.get(now, bit, until, |until| now >= *until);
+        place.map(|it| *it = until).is_some()
     }
 
     pub(crate) fn unset(&mut self, bit: u32, hosts: Hosts) {
-        if self.until.remove(&(bit, hosts)).is_some() {
+        if self.until.entries.remove(&(bit, hosts)).is_some() {
             self.unshared.change((bit, hosts), |it| *it = None);
         }
     }
 
     /// Other rules run from here on.
     pub(crate) fn rename(&mut self, successors: &Successors) {
-        let kept: Vec<_> = self.until.drain().collect();
-        self.until.extend(
-            kept.into_iter()
-                .filter_map(|((bit, hosts), until)| Some(((successors.bit(bit)?, hosts), until))),
-        );
+        self.until.rename(|(bit, hosts)| Some((successors.bit(bit)?, hosts)));
         self.unshared.clear();
+    }
+
+    /// Bits that were let go for others since this was asked last.
+    pub(crate) fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.until.lost)
     }
 
     /// Keeps what it sets and unsets for others from now on.
@@ -100,7 +146,7 @@ impl HostBits {
         for (bit, until) in bits {
             match until {
                 Some(until) => drop(self.put(now, *bit, *until)),
-                None => drop(self.until.remove(bit)),
+                None => drop(self.until.entries.remove(bit)),
             }
         }
     }
@@ -123,6 +169,11 @@ impl Count {
 
     fn is_over(&self, now: Time, seconds: u32) -> bool {
         now.since_ns(self.since) > u64::from(seconds) * NS_PER_S
+    }
+
+    /// Nobody counts for longer than this with the rules in use, save a few.
+    fn is_old(&self, now: Time) -> bool {
+        now.since_ns(self.since) >= 600 * NS_PER_S
     }
 }
 
@@ -157,9 +208,8 @@ pub(crate) type RateChanges = Vec<(RateKey, RateChange)>;
 /// Counts of rules by whom they track.
 #[derive(Debug)]
 pub(crate) struct Thresholds {
-    counts: HashMap<CountKey, Count, Keyed>,
-    rates: HashMap<RateKey, Rate, Keyed>,
-    capacity: usize,
+    counts: Table<CountKey, Count>,
+    rates: Table<RateKey, Rate>,
     unshared_counts: Unshared<CountKey, CountChange>,
     unshared_rates: Unshared<RateKey, RateChange>,
 }
@@ -174,6 +224,10 @@ struct Rate {
 impl Rate {
     fn begin(since: Time) -> Self {
         Self { count: Count::begin(since), until: None }
+    }
+
+    fn is_old(&self, now: Time) -> bool {
+        self.count.is_old(now) && self.until.is_none_or(|until| until <= now)
     }
 }
 
@@ -190,23 +244,16 @@ pub(crate) enum Verdict {
 
 impl Thresholds {
     pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        let (counts, rates) =
-            (HashMap::with_hasher(Keyed(seed)), HashMap::with_hasher(Keyed(seed)));
+        let (counts, rates) = (Table::new(capacity, seed), Table::new(capacity, seed));
         let (unshared_counts, unshared_rates) = (Unshared::new(seed), Unshared::new(seed));
-        Self { counts, rates, capacity, unshared_counts, unshared_rates }
+        Self { counts, rates, unshared_counts, unshared_rates }
     }
 
     /// Other rules run from here on.
     pub(crate) fn rename(&mut self, successors: &Successors) {
-        let kept: Vec<_> = self.counts.drain().collect();
-        self.counts.extend(kept.into_iter().filter_map(|((rule, is_filter, hosts), count)| {
-            Some(((successors.rule(rule)?, is_filter, hosts), count))
-        }));
-        let kept: Vec<_> = self.rates.drain().collect();
-        self.rates.extend(
-            kept.into_iter()
-                .filter_map(|((rule, hosts), rate)| Some(((successors.rule(rule)?, hosts), rate))),
-        );
+        self.counts
+            .rename(|(rule, is_filter, hosts)| Some((successors.rule(rule)?, is_filter, hosts)));
+        self.rates.rename(|(rule, hosts)| Some((successors.rule(rule)?, hosts)));
         self.unshared_counts.clear();
         self.unshared_rates.clear();
     }
@@ -221,14 +268,8 @@ impl Thresholds {
         hosts: Hosts,
     ) -> Option<bool> {
         let key = (rule, hosts);
-        if self.rates.len() == self.capacity && !self.rates.contains_key(&key) {
-            self.rates.retain(|_, it| it.until.is_some_and(|until| now < until));
-            if self.rates.len() == self.capacity {
-                return None;
-            }
-        }
         let fresh = Rate::begin(now);
-        let rate = self.rates.entry(key).or_insert(fresh);
+        let rate = self.rates.get(now, key, fresh, |it| it.is_old(now))?;
         match rate.until {
             Some(until) if now < until => return Some(true),
             Some(_) => *rate = fresh,
@@ -258,15 +299,7 @@ impl Thresholds {
         hosts: Hosts,
     ) -> Option<Verdict> {
         let key = (rule, threshold.kind == ThresholdKind::Filter, hosts);
-        if self.counts.len() == self.capacity && !self.counts.contains_key(&key) {
-            // Nobody counts for longer than this with the rules in use, save a few.
-            const OLD_NS: u64 = 600 * NS_PER_S;
-            self.counts.retain(|_, it| now.since_ns(it.since) < OLD_NS);
-            if self.counts.len() == self.capacity {
-                return None;
-            }
-        }
-        let count = self.counts.entry(key).or_insert(Count::begin(now));
+        let count = self.counts.get(now, key, Count::begin(now), |it| it.is_old(now))?;
         if count.is_over(now, threshold.seconds) {
             *count = Count::begin(now);
         }
@@ -295,6 +328,11 @@ impl Thresholds {
         Some(verdict)
     }
 
+    /// Counts that were let go for others since this was asked last.
+    pub(crate) fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.counts.lost) + std::mem::take(&mut self.rates.lost)
+    }
+
     /// Keeps what it counts for others from now on.
     pub(crate) fn share(&mut self) {
         self.unshared_counts.share();
@@ -305,7 +343,7 @@ impl Thresholds {
         (self.unshared_counts.take(), self.unshared_rates.take())
     }
 
-    /// Adds what another detector counted, as far as there is room.
+    /// Adds what another detector counted.
     pub(crate) fn add_shared(
         &mut self,
         now: Time,
@@ -313,10 +351,9 @@ impl Thresholds {
         rates: &[(RateKey, RateChange)],
     ) {
         for (key, change) in counts {
-            if self.counts.len() == self.capacity && !self.counts.contains_key(key) {
-                continue;
-            }
-            let count = self.counts.entry(*key).or_insert(Count::begin(change.since));
+            let fresh = Count::begin(change.since);
+            let count = self.counts.get(now, *key, fresh, |it| it.is_old(now));
+            let Some(count) = count else { continue };
             if count.is_over(now, change.seconds) {
                 *count = Count::begin(change.since);
             }
@@ -324,10 +361,9 @@ impl Thresholds {
             count.is_told |= change.is_told;
         }
         for (key, change) in rates {
-            if self.rates.len() == self.capacity && !self.rates.contains_key(key) {
-                continue;
-            }
-            let rate = self.rates.entry(*key).or_insert(Rate::begin(change.since));
+            let fresh = Rate::begin(change.since);
+            let rate = self.rates.get(now, *key, fresh, |it| it.is_old(now));
+            let Some(rate) = rate else { continue };
             if rate.count.is_over(now, change.seconds) {
                 let until = rate.until;
                 *rate = Rate { until, ..Rate::begin(change.since) };
@@ -448,12 +484,78 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_counts_nothing_new_until_something_is_old() {
-        let mut bits = HostBits::new(1, 7);
-        assert!(bits.set(Time(0), 1, (1, 0), 5));
-        assert!(!bits.set(Time(1), 1, (2, 0), 5));
-        assert!(bits.set(Time(6 * NS_PER_S), 1, (2, 0), 5));
-        assert!(!bits.has(Time(6 * NS_PER_S), 1, (1, 0)));
-        assert!(bits.has(Time(6 * NS_PER_S), 1, (2, 0)));
+    fn a_full_table_lets_go_what_is_over_and_then_what_was_set_longest_ago() {
+        let mut bits = HostBits::new(2, 7);
+        let second = |it: u64| Time(it * NS_PER_S);
+        assert!(bits.set(second(0), 1, (1, 0), 50) && bits.set(second(1), 1, (2, 0), 5));
+        assert!(bits.set(second(7), 1, (3, 0), 50));
+        let has = |bits: &HostBits, at| [1, 2, 3, 4].map(|it| bits.has(second(at), 1, (it, 0)));
+        assert_eq!(has(&bits, 7), [true, false, true, false], "the second was over");
+        assert!(bits.set(second(8), 1, (1, 0), 50), "again");
+        assert!(bits.set(second(9), 1, (4, 0), 50));
+        assert_eq!(has(&bits, 9), [true, false, false, true]);
+        bits.add_shared(second(9), &[((1, (3, 0)), Some(second(60)))]);
+        assert_eq!(has(&bits, 9), [false, false, true, true], "what others set too");
+        assert!(!HostBits::new(0, 7).set(second(0), 1, (1, 0), 50));
+    }
+
+    #[test]
+    fn a_full_table_is_walked_once_a_second_at_most() {
+        let mut table = Table::new(2, 7);
+        let walks = std::cell::Cell::new(0);
+        let mut at = |ms: u64, key: u32| {
+            let is_over = |_: &()| {
+                walks.set(walks.get() + 1);
+                false
+            };
+            assert!(table.get(Time(ms * NS_PER_S / 1000), key, (), is_over).is_some());
+            walks.take()
+        };
+        let times = [0, 1, 5000, 5001, 5999, 6000, 6001, 4000];
+        let keys = 0_u32..;
+        let walked: Vec<u32> = times.iter().zip(keys).map(|(ms, key)| at(*ms, key)).collect();
+        assert_eq!(walked, [0, 0, 2, 0, 0, 2, 0, 0], "nor where clocks are set back");
+        assert_eq!(at(9000, 7), 0, "one that is there");
+    }
+
+    #[test]
+    fn a_table_full_of_others_counts_whoever_comes_next() {
+        let threshold = Threshold {
+            kind: ThresholdKind::Filter,
+            track: Track::Source,
+            count: 2,
+            seconds: 60,
+            multiplier: 1,
+        };
+        let filter = RateFilter {
+            track: Track::Source,
+            count: 2,
+            seconds: 60,
+            timeout_s: 60,
+            action: crate::rule::Action::Drop,
+        };
+        let mut thresholds = Thresholds::new(4, 0);
+        let mut seen = Vec::new();
+        // An honest host, among as many others as there is room for beside it.
+        for (number, source) in [9, 1, 2, 3, 9, 4, 5, 6, 9].into_iter().enumerate() {
+            let now = Time(NS_PER_S + number as u64);
+            let verdict = thresholds.count(now, RuleIndex(0), &threshold, (source, 0));
+            let rate = thresholds.rate(now, RuleIndex(0), &filter, (source, 0));
+            seen.push((verdict, rate));
+        }
+        let (first, third) =
+            ((Some(Verdict::NoMatch), Some(false)), (Some(Verdict::Alert), Some(true)));
+        assert_eq!(seen[..8], [first; 8]);
+        assert_eq!(seen[8], third, "it is still counted");
+        let (counts, rates) = {
+            let mut other = Thresholds::new(4, 0);
+            other.share();
+            other.count(Time(NS_PER_S), RuleIndex(0), &threshold, (7, 0));
+            other.rate(Time(NS_PER_S), RuleIndex(0), &filter, (7, 0));
+            other.take_shared()
+        };
+        thresholds.add_shared(Time(NS_PER_S), &counts, &rates);
+        assert!(thresholds.counts.entries.contains_key(&(RuleIndex(0), true, (7, 0))));
+        assert!(thresholds.rates.entries.contains_key(&(RuleIndex(0), (7, 0))));
     }
 }

@@ -27,6 +27,9 @@ use values::{Set, Values};
 const VALUES_MAX: usize = 4_000_000;
 /// Values that rules add to a set, at most; further ones are not kept.
 const ADDED_MAX: usize = 1 << 18;
+/// Bytes that values may take which rules add to a set, unless `memcap` says otherwise (Suricata's
+/// `datasets.defaults.memcap`).
+const MEMORY_USUAL: usize = 100 << 20;
 /// Sets of all rules, at most; a rule with a further one is refused.
 const SETS_MAX: usize = 256;
 /// Bytes of one value, at most; a longer one is in no set.
@@ -311,7 +314,7 @@ impl Definitions {
             name: name.into(),
             kind,
             values: Arc::new(values),
-            memory: options.memory.unwrap_or(usize::MAX),
+            memory: options.memory.unwrap_or(MEMORY_USUAL),
             files,
             context: options.context_key.map(Arc::from),
             kept: options.kept().map(Arc::from),

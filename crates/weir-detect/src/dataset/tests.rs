@@ -165,6 +165,23 @@ fn memory_bounds_what_rules_add() {
 }
 
 #[test]
+fn memory_is_bounded_where_no_rule_says_so() {
+    let (tests, mut sets) = sets(&["set,a,type string", "set,b,type string,memcap 200mb"], &[]);
+    let mut value = vec![b'x'; VALUE_LEN_MAX];
+    let mut put = |test: DatasetTest| {
+        let one_more = |number: &u32| {
+            value[..4].copy_from_slice(&number.to_ne_bytes());
+            sets.holds(test, &value)
+        };
+        let count = (0..1650).filter(one_more).count();
+        (count, sets.take_lost())
+    };
+    let room = (100 << 20) / (VALUE_LEN_MAX + 64);
+    assert_eq!(put(tests[0]), (room, 1650 - room as u64));
+    assert_eq!(put(tests[1]), (1650, 0));
+}
+
+#[test]
 fn a_set_that_is_kept_tells_its_changes_and_others_do_not() {
     let rules = ["set,a,type string,state a.lst", "unset,a", "set,b,type string"];
     let (tests, definitions) = definitions(&rules, &[("a.lst", "b2xk\n")]);

@@ -149,9 +149,8 @@ impl Evaluator {
         let Some(conversation) = &mut flow.conversation else { return };
         match *decision {
             Decision::Drop { rule } | Decision::Reject { rule } if self.withholds => {
-                if !conversation.withhold(side, scene.view, rule) {
-                    flow.dropped_by = Some(rule);
-                }
+                let has_room = conversation.withhold(side, scene.view, rule);
+                flow.dropped_by = flow.dropped_by.or((!has_room).then_some(rule));
             }
             Decision::Pass if outcome.is_continue() => {
                 let Some(rule) = conversation.withholds(side, scene.view) else { return };
@@ -217,7 +216,9 @@ impl Evaluator {
     fn rated(&mut self, rule: &Rule, index: RuleIndex, flow: &Flow, scene: &Scene<'_>) -> Action {
         let Some(rate) = &rule.rate else { return rule.action };
         let hosts = tracked(rate.track, flow, scene);
-        match self.thresholds.rate(scene.now, index, rate, hosts) {
+        let is_often = self.thresholds.rate(scene.now, index, rate, hosts);
+        self.counters.thresholds_lost += self.thresholds.take_lost();
+        match is_often {
             Some(true) => rate.action,
             Some(false) => rule.action,
             None => {
@@ -239,6 +240,7 @@ impl Evaluator {
         }
         let hosts = tracked(threshold.track, flow, scene);
         let counted = self.thresholds.count(scene.now, index, threshold, hosts);
+        self.counters.thresholds_lost += self.thresholds.take_lost();
         counted.unwrap_or_else(|| {
             self.counters.thresholds_lost += 1;
             Verdict::Alert
@@ -315,7 +317,7 @@ impl Evaluator {
                 true
             }
         };
-        self.counters.bits_lost += u64::from(!has_room);
+        self.counters.bits_lost += u64::from(!has_room) + self.host_bits.take_lost();
     }
 }
 

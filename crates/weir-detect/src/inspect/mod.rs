@@ -221,10 +221,8 @@ impl Inspection<'_, '_> {
             } else {
                 self.captured(pcre, subject, from)
             };
-            let found = found.unwrap_or_else(|_| {
-                self.cost.pcre_limits += 1;
-                None
-            });
+            // Nobody knows whether the text is there or absent: no match, as in Suricata.
+            let found = found.inspect_err(|_| self.cost.pcre_limits += 1).ok()?;
             let Some((start, end)) = found else {
                 return if pcre.is_negated { self.run(rest, here) } else { None };
             };

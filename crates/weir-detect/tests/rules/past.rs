@@ -8,8 +8,12 @@ const RULE: &str = "drop http any any -> any any (http.uri; content:\"/evil\"; s
 
 /// Whether the rule sees the evil request among such pieces.
 fn is_seen(pieces: &[&[u8]]) -> bool {
+    is_seen_by(RULE, pieces)
+}
+
+fn is_seen_by(rule: &str, pieces: &[&[u8]]) -> bool {
     let mut bench =
-        Bench::with(RULE, Limits { sees_all: true, refuses_conflicts: true, ..Limits::default() });
+        Bench::with(rule, Limits { sees_all: true, refuses_conflicts: true, ..Limits::default() });
     bench.connect();
     for piece in pieces {
         bench.client(piece);
@@ -87,4 +91,27 @@ fn a_request_of_http2_before_many_frames_in_one_piece_is_looked_at() {
     let (begin, evil) = ([&begin[..], head].concat(), update.repeat(300));
     assert!(is_seen(&[&begin]));
     assert!(is_seen(&[&[begin, evil].concat()]));
+}
+
+#[test]
+fn an_open_request_of_http2_is_looked_at_however_much_else_is_between() {
+    const RULE: &str = "drop http any any -> any any (http.method; content:\"POST\"; \
+         http.request_body; content:\"evil\"; sid:1;)";
+    // ":method POST", ":path /".
+    let open = [0, 0, 2, 1, 4, 0, 0, 0, 1, 0x83, 0x84];
+    let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let begin = [&begin[..], &open].concat();
+    let evil = b"\0\0\x04\0\x01\0\0\0\x01evil";
+    assert!(is_seen_by(RULE, &[&begin, evil]));
+    let pings = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0".repeat(257);
+    assert!(is_seen_by(RULE, &[&begin, &pings, evil]), "PING");
+    // Others that the client resets.
+    let reset = |number: u16| {
+        let [high, low] = (2 * number + 3).to_be_bytes();
+        let headers = [0, 0, 2, 1, 4, 0, 0, high, low, 0x83, 0x84];
+        let reset = [0, 0, 4, 3, 0, 0, 0, high, low, 0, 0, 0, 8];
+        [&headers[..], &reset].concat()
+    };
+    let resets: Vec<u8> = (0..300).flat_map(reset).collect();
+    assert!(is_seen_by(RULE, &[&begin, &resets, evil]), "RST_STREAM");
 }

@@ -18,6 +18,8 @@ const BODY_LEN_MAX: usize = 100 * 1024;
 const BODY_STEP: usize = 16 * 1024;
 /// Headers of a message, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
+/// Bytes of the headers of a message of HTTP/2, at most, in all its blocks.
+const FIELDS_LEN_MAX: usize = 64 * 1024;
 /// Rules that wait for more of a transaction, at most.
 const WAITING_MAX: usize = 1024;
 
@@ -147,17 +149,20 @@ impl Half {
         half
     }
 
-    /// A message of HTTP/2: names that begin with a colon stand for its first line.
-    pub(super) fn of_fields(fields: Vec<Header>) -> Self {
+    /// A message of HTTP/2: names that begin with a colon stand for its first line. Whether there
+    /// was room for all of them.
+    pub(super) fn of_fields(fields: Vec<Header>) -> (Self, bool) {
         let mut half = Self { protocol: b"HTTP/2".to_vec(), ..Self::default() };
-        half.put_fields(fields);
+        let is_whole = half.put_fields(fields);
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
-        half
+        (half, is_whole)
     }
 
-    /// Adds headers, of HTTP/2, that came in one block.
-    fn put_fields(&mut self, fields: Vec<Header>) {
+    /// Adds headers, of HTTP/2, that came in one block; whether there was room for all of them.
+    fn put_fields(&mut self, fields: Vec<Header>) -> bool {
+        let is_of_line = fields.iter().any(|it| it.name.starts_with(b":"));
+        let mut is_whole = true;
         for Header { name, value } in fields {
             match name.as_slice() {
                 b":method" => self.method.clone_from(&value),
@@ -169,22 +174,28 @@ impl Half {
                 b":status" => self.status.clone_from(&value),
                 _ => {}
             }
-            self.raw_headers.extend([name.as_slice(), b": ", &value, b"\r\n"].concat());
-            if self.fields.len() < HEADERS_MAX {
-                self.fields.push((name.clone(), value.clone()));
+            let len = self.raw_headers.len() + name.len() + value.len() + 4;
+            if self.fields.len() == HEADERS_MAX || len > FIELDS_LEN_MAX {
+                is_whole = false;
+                continue;
             }
+            self.raw_headers.extend([name.as_slice(), b": ", &value, b"\r\n"].concat());
+            self.fields.push((name.clone(), value.clone()));
             match self.headers.iter().position(|it| it.0 == name) {
                 Some(known) => {
                     self.headers[known].1.extend([b", ".as_slice(), &value].concat());
                 }
-                None if self.headers.len() < HEADERS_MAX => self.headers.push((name, value)),
-                None => {}
+                None => self.headers.push((name, value)),
             }
         }
-        self.first_line = match self.status.as_slice() {
-            [] => [self.method.as_slice(), b" ", &self.target, b" HTTP/2\r\n"].concat(),
-            status => [b"HTTP/2 ", status, b"\r\n"].concat(),
-        };
+        // Blocks behind a body say nothing of it: its path is not copied for each of them.
+        if is_of_line || self.first_line.is_empty() {
+            self.first_line = match self.status.as_slice() {
+                [] => [self.method.as_slice(), b" ", &self.target, b" HTTP/2\r\n"].concat(),
+                status => [b"HTTP/2 ", status, b"\r\n"].concat(),
+            };
+        }
+        is_whole
     }
 
     /// A response's head; [`begins_response`] has looked at its line.
@@ -338,16 +349,21 @@ impl Transaction {
         pseudo.chain(others).collect()
     }
 
-    /// Takes in the headers of a block: a message's, or what follows its body.
-    pub(super) fn put_fields(&mut self, side: usize, fields: Vec<Header>) {
+    /// Takes in the headers of a block: a message's, or what follows its body. Whether there was
+    /// room for all of them.
+    pub(super) fn put_fields(&mut self, side: usize, fields: Vec<Header>) -> bool {
         let half = if side == 0 { &mut self.request } else { &mut self.response };
         let is_first = fields.iter().any(|it| it.name.starts_with(b":"));
         match half {
             Some(half) if !is_first => {
-                half.put_fields(fields);
                 half.headers_looked_at = false;
+                half.put_fields(fields)
             }
-            _ => *half = Some(Half::of_fields(fields)),
+            _ => {
+                let (fresh, is_whole) = Half::of_fields(fields);
+                *half = Some(fresh);
+                is_whole
+            }
         }
     }
 

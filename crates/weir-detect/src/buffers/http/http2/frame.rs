@@ -50,7 +50,7 @@ pub(crate) struct Frames {
     /// Something of it was not looked at.
     pub(crate) is_fresh: bool,
 }
-heap_size!(Frames { kinds, error_codes, priorities, windows });
+heap_size!(Frames { kinds, error_codes, priorities, windows, table_sizes });
 
 impl Head {
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {

@@ -1,13 +1,15 @@
 //! HPACK (RFC 7541): lists of headers from the blocks that they are sent in.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::huffman;
-use crate::heap::heap_size;
+use crate::heap::{HeapSize, heap_size};
 
-/// Headers of a block, at most, and bytes of their names and values; the rest is not looked at.
+/// Headers of a block, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
-const LIST_LEN_MAX: usize = 64 * 1024;
+/// Sizes of the table that a block names, at most; the rest is not told.
+const SIZES_MAX: usize = 256;
 /// Bytes of the table that a sender may have remembered, at most (Suricata's limit).
 const TABLE_LEN_MAX: usize = 64 * 1024;
 const TABLE_LEN_DEFAULT: usize = 4096;
@@ -24,10 +26,23 @@ pub(in crate::buffers::http) struct Header {
 }
 heap_size!(Header { name, value });
 
+/// A header that is remembered. Others may have its name: two bytes may name a long one again.
+#[derive(Clone, Debug)]
+struct Entry {
+    name: Arc<[u8]>,
+    value: Vec<u8>,
+}
+
+impl HeapSize for Entry {
+    fn heap_size(&self) -> usize {
+        self.name.len() + self.value.heap_size()
+    }
+}
+
 /// What one sender has had remembered.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    table: VecDeque<Header>,
+    table: VecDeque<Entry>,
     len: usize,
     len_max: usize,
     /// The sender may have more remembered than is kept here.
@@ -41,6 +56,11 @@ heap_size!(Decoder { table });
 #[derive(Debug, Default)]
 pub(super) struct Block {
     pub(super) headers: Vec<Header>,
+    /// Bytes of their names and values, and how many those may be.
+    pub(super) len: usize,
+    room: usize,
+    /// There were more.
+    pub(super) is_cut: bool,
     /// New sizes of the table.
     pub(super) sizes: Vec<u64>,
     /// It could not be read to its end.
@@ -65,23 +85,13 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes in a whole block.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Block {
-        let mut block = Block { is_odd: self.is_lost, ..Block::default() };
-        let mut len = 0;
+    /// Takes in a whole block, of whose headers so many bytes are wanted.
+    pub(super) fn take(&mut self, mut bytes: &[u8], room: usize) -> Block {
+        let mut block = Block { is_odd: self.is_lost, room, ..Block::default() };
         while !bytes.is_empty() && !self.is_lost {
-            match self.field(&mut bytes, &mut block) {
-                Ok(Some(header)) => {
-                    len += header.len();
-                    if block.headers.len() < HEADERS_MAX && len <= LIST_LEN_MAX {
-                        block.headers.push(header);
-                    }
-                }
-                Ok(None) => {}
-                Err(fault) => {
-                    (self.is_lost, block.is_odd) = (true, true);
-                    block.is_overflow = matches!(fault, Fault::Overflow);
-                }
+            if let Err(fault) = self.field(&mut bytes, &mut block) {
+                (self.is_lost, block.is_odd) = (true, true);
+                block.is_overflow = matches!(fault, Fault::Overflow);
             }
         }
         block
@@ -94,34 +104,39 @@ impl Decoder {
     }
 
     /// One field's representation (RFC 7541 s6).
-    fn field(&mut self, bytes: &mut &[u8], block: &mut Block) -> Result<Option<Header>, Fault> {
+    fn field(&mut self, bytes: &mut &[u8], block: &mut Block) -> Result<(), Fault> {
         let first = *bytes.first().ok_or(Fault::Odd)?;
         if first & 0x80 != 0 {
             let index = number(bytes, 7)?;
             let (name, value) = self.at(index).ok_or(Fault::Odd)?;
-            return Ok(Some(Header { name: name.to_vec(), value: value.to_vec() }));
+            block.put(name, value);
+            return Ok(());
         }
         if first & 0xe0 == 0x20 {
             let size = number(bytes, 5)?;
-            block.sizes.push(size as u64);
+            if block.sizes.len() < SIZES_MAX {
+                block.sizes.push(size as u64);
+            }
             (self.is_capped, self.len_max) = (size > TABLE_LEN_MAX, size.min(TABLE_LEN_MAX));
             self.shrink();
-            return Ok(None);
+            return Ok(());
         }
         let is_kept = first & 0x40 != 0;
         let index = number(bytes, if is_kept { 6 } else { 4 })?;
         let name = match index {
-            0 => text(bytes)?,
-            index => self.at(index).ok_or(Fault::Odd)?.0.to_vec(),
+            0 => text(bytes)?.into(),
+            index => self.name(index).ok_or(Fault::Odd)?,
         };
-        let header = Header { name, value: text(bytes)? };
+        let value = text(bytes)?;
+        block.put(&name, &value);
         if is_kept {
-            self.len += header.len() + ENTRY_OVERHEAD;
-            self.table.push_front(header.clone());
+            let entry = Entry { name, value };
+            self.len += entry.len() + ENTRY_OVERHEAD;
+            self.table.push_front(entry);
             block.is_table_full |= self.is_capped && self.len > self.len_max;
             self.shrink();
         }
-        Ok(Some(header))
+        Ok(())
     }
 
     fn shrink(&mut self) {
@@ -141,9 +156,31 @@ impl Decoder {
             None => self.table.get(index - KNOWN.len()).map(|it| (&it.name[..], &it.value[..])),
         }
     }
+
+    /// The name of that number.
+    fn name(&self, index: usize) -> Option<Arc<[u8]>> {
+        match index.checked_sub(KNOWN.len() + 1) {
+            Some(place) => self.table.get(place).map(|it| Arc::clone(&it.name)),
+            None => self.at(index).map(|it| it.0.into()),
+        }
+    }
 }
 
-impl Header {
+impl Block {
+    /// Puts a header, as far as there is room: nothing is copied beyond it, for a byte may name a
+    /// long header.
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        let len = self.len + name.len() + value.len();
+        if self.headers.len() == HEADERS_MAX || len > self.room {
+            self.is_cut = true;
+            return;
+        }
+        self.len = len;
+        self.headers.push(Header { name: name.to_vec(), value: value.to_vec() });
+    }
+}
+
+impl Entry {
     fn len(&self) -> usize {
         self.name.len() + self.value.len()
     }
@@ -254,6 +291,8 @@ const KNOWN: [(&str, &str); 61] = [
 mod tests {
     use super::*;
 
+    const ROOM: usize = 64 * 1024;
+
     fn list(block: &Block) -> Vec<(&str, &str)> {
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         block.headers.iter().map(|it| (text(&it.name), text(&it.value))).collect()
@@ -267,9 +306,12 @@ mod tests {
         let mut decoder = Decoder::default();
         let common = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
         let host = (":authority", "www.example.com");
-        assert_eq!(list(&decoder.take(first)), [common[0], common[1], common[2], host]);
+        assert_eq!(list(&decoder.take(first, ROOM)), [common[0], common[1], common[2], host]);
         let cache = ("cache-control", "no-cache");
-        assert_eq!(list(&decoder.take(second)), [common[0], common[1], common[2], host, cache]);
+        assert_eq!(
+            list(&decoder.take(second, ROOM)),
+            [common[0], common[1], common[2], host, cache]
+        );
         assert_eq!(decoder.len, 57 + 53);
     }
 
@@ -278,22 +320,26 @@ mod tests {
         let mut decoder = Decoder::default();
         let entry = [b"\x40\x01a\x7f\xa1\x1e".as_slice(), &[b'x'; 4000]].concat();
         for _ in 0..3 {
-            assert!(!decoder.take(&entry).is_odd);
+            assert!(!decoder.take(&entry, ROOM).is_odd);
         }
         assert_eq!((decoder.table.len(), decoder.len), (1, 4033));
         // Each byte names the long header again.
-        let bomb = decoder.take(&[0xbe; 10_000]);
-        assert_eq!(bomb.headers.len(), LIST_LEN_MAX / 4001);
-        assert_eq!(decoder.take(b"\x20").sizes, [0]);
+        let bomb = decoder.take(&[0xbe; 10_000], ROOM);
+        assert_eq!(bomb.headers.len(), ROOM / 4001);
+        assert!(bomb.is_cut && bomb.len <= ROOM);
+        // What finds room behind a long one is there.
+        let cut = decoder.take(b"\xbe\x82", 100);
+        assert_eq!((list(&cut), cut.is_cut), (vec![(":method", "GET")], true));
+        assert_eq!(decoder.take(b"\x20", ROOM).sizes, [0]);
         assert!(decoder.table.is_empty());
-        assert!(decoder.take(b"\x3f\xff\xff\xff\xff\x0f").is_overflow);
-        assert!(decoder.take(b"\x82").is_odd, "what follows means nothing");
+        assert!(decoder.take(b"\x3f\xff\xff\xff\xff\x0f", ROOM).is_overflow);
+        assert!(decoder.take(b"\x82", ROOM).is_odd, "what follows means nothing");
     }
 
     #[test]
     fn a_block_that_is_cut_is_odd() {
         for block in [b"\x41\x8c\xf1".as_slice(), b"\x7f", b"\xff\x80", b"\xc0", b"\x80"] {
-            assert!(Decoder::default().take(block).is_odd, "{block:?}");
+            assert!(Decoder::default().take(block, ROOM).is_odd, "{block:?}");
         }
     }
 }

@@ -6,6 +6,7 @@ mod doh;
 mod frame;
 mod hpack;
 mod huffman;
+mod streams;
 pub(super) mod tell;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ pub(crate) use frame::{ERROR_NAMES, FRAME_NAMES, Frames, SETTINGS_NAMES};
 use frame::{HEAD_LEN, Head};
 use hpack::Decoder;
 pub(super) use hpack::Header;
+use streams::Streams;
 
 use super::transaction::Transaction;
 use crate::buffers::dns;
@@ -25,13 +27,18 @@ use crate::ruleset::Successors;
 
 /// What a client begins with.
 const MAGIC: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Transactions that are kept, at most, when the next piece comes; the oldest are let go.
+/// Transactions that are kept, at most, when the next piece comes; open ones are let go last.
 const TRANSACTIONS_MAX: usize = 256;
 /// Of one piece, so many: more than the frames of the longest piece that a port hands over whole.
 const FRESH_MAX: usize = 8192;
 /// Bytes of a frame other than data, and of a block of headers, at most; what is longer is passed
 /// over, and with it all later headers of that side.
 const BLOCK_LEN_MAX: usize = 64 * 1024;
+/// Bytes of headers that a block gives, at most; the rest is not looked at. Ten bytes may name a
+/// long header again for a stream of its own: beyond so many of one piece, a block gives less.
+const LIST_LEN_MAX: usize = 64 * 1024;
+const LISTS_LEN_MAX: usize = 2 << 20;
+const LIST_LEN_SMALL: usize = 4 * 1024;
 /// What a frame may be long unless its receiver says otherwise (RFC 9113 s4.2).
 const FRAME_LEN_USUAL: usize = 1 << 14;
 /// Numbers of streams that were let go or are over, and that are remembered, at most.
@@ -75,12 +82,11 @@ heap_size!(Side { held, decoder, gathered });
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     sides: [Side; 2],
-    /// With the number of its stream; 0: the connection's.
-    transactions: VecDeque<(u32, Transaction)>,
-    /// Number of the first in `transactions`.
-    first: u64,
+    transactions: Streams,
     /// Transactions with something odd that a side has not looked at.
     odd: [Vec<u64>; 2],
+    /// Bytes of headers that the blocks of the piece at hand gave.
+    listed: usize,
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
     /// Messages of DNS that were not handed over.
@@ -108,8 +114,8 @@ impl Connection {
     pub(super) fn upgraded(transactions: VecDeque<Transaction>, first: u64) -> Self {
         // The request that asked for it is the first stream's (RFC 7540 s3.2).
         let asked = transactions.back().map(Transaction::request_fields).unwrap_or_default();
-        let transactions = transactions.into_iter().map(|it| (0, it)).collect();
-        let mut upgraded = Self { transactions, first, ..Self::new() };
+        let transactions = Streams::behind(transactions, first);
+        let mut upgraded = Self { transactions, ..Self::new() };
         let number = upgraded.of_stream(1);
         if let Some(transaction) = upgraded.transaction(number) {
             transaction.put_fields(0, asked);
@@ -121,9 +127,8 @@ impl Connection {
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
-        let surplus = self.transactions.len().saturating_sub(TRANSACTIONS_MAX);
-        self.transactions.drain(..surplus);
-        self.first += surplus as u64;
+        self.transactions.shrink(TRANSACTIONS_MAX);
+        self.listed = 0;
         let mut held = std::mem::take(&mut self.sides[side].held);
         let is_held = !held.is_empty();
         if is_held {
@@ -246,7 +251,10 @@ impl Connection {
                 self.gather(side, head, payload.get(4..).unwrap_or_default(), progressed);
             }
             frame::CONTINUATION => self.gather(side, head, payload, progressed),
-            frame::RST_STREAM => self.end(number, side),
+            frame::RST_STREAM => {
+                self.end(number, side);
+                self.transactions.end(number, true);
+            }
             _ => {}
         }
     }
@@ -270,7 +278,9 @@ impl Connection {
             state.gathered = Some(gathered);
             return;
         }
-        let block = state.decoder.take(&gathered.block);
+        let room = if self.listed < LISTS_LEN_MAX { LIST_LEN_MAX } else { LIST_LEN_SMALL };
+        let block = state.decoder.take(&gathered.block, room);
+        self.listed += block.len;
         let number = self.of_stream(gathered.head.stream);
         progressed.push(number);
         let events = [
@@ -283,8 +293,9 @@ impl Connection {
         let is_promise = gathered.head.kind == frame::PUSH_PROMISE;
         let Some(transaction) = self.transaction(number) else { return };
         transaction.frames_mut(side).resize(&block.sizes);
-        if !is_promise {
-            transaction.put_fields(side, block.headers);
+        let is_kept = is_promise || transaction.put_fields(side, block.headers);
+        if block.is_cut || !is_kept {
+            self.raise(number, AppEvent::Http2TooLong);
         }
         if is_end && gathered.head.kind == frame::HEADERS {
             self.end(number, side);
@@ -324,12 +335,14 @@ impl Connection {
 
     /// A side says no more in a stream.
     fn end(&mut self, number: u64, side: usize) {
-        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
-            half.complete();
-            let message = doh::message(half, side).and_then(|it| dns::parse(&it));
-            self.carries_dns |= message.is_some();
-            self.dns.extend(message);
-        }
+        let half = self.transaction(number).and_then(|it| it.half_mut(side));
+        // Nine bytes say it again: its body is read once.
+        let Some(half) = half.filter(|it| !it.is_complete) else { return };
+        half.complete();
+        let message = doh::message(half, side).and_then(|it| dns::parse(&it));
+        self.carries_dns |= message.is_some();
+        self.dns.extend(message);
+        self.transactions.end(number, false);
     }
 
     /// Messages of DNS that streams have carried since this was asked last.
@@ -355,20 +368,15 @@ impl Connection {
     /// The transaction of a stream, a new one where there is none; of the connection always a new
     /// one.
     fn of_stream(&mut self, stream: u32) -> u64 {
-        let found = self.transactions.iter().rposition(|it| it.0 == stream && stream != 0);
-        match found {
-            Some(place) => self.first + place as u64,
+        match self.transactions.find(stream) {
+            Some(number) => number,
             None => self.push(stream, Transaction::of_stream(stream)),
         }
     }
 
     fn push(&mut self, stream: u32, transaction: Transaction) -> u64 {
-        if self.transactions.len() == FRESH_MAX {
-            self.transactions.pop_front();
-            self.first += 1;
-        }
-        self.transactions.push_back((stream, transaction));
-        self.first + self.transactions.len() as u64 - 1
+        self.transactions.shrink(FRESH_MAX - 1);
+        self.transactions.push(stream, transaction)
     }
 
     fn raise(&mut self, number: u64, event: AppEvent) {
@@ -387,27 +395,24 @@ impl Connection {
 
     /// The transaction of that number, unless it was let go.
     pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
-        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.transactions.get_mut(at).map(|it| &mut it.1)
+        self.transactions.get_mut(number)
     }
 
     /// The same, to look at.
     pub(crate) fn transaction_of(&self, number: u64) -> Option<&Transaction> {
-        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.transactions.get(at).map(|it| &it.1)
+        self.transactions.get(number)
     }
 
     /// What is told of transactions that were not told of before.
     pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
-        let numbered = (self.first..).zip(&mut self.transactions);
-        let told =
-            numbered.filter_map(|(number, (_, it))| Some(HttpRecord { number, ..it.record()? }));
+        let numbered = self.transactions.iter_mut();
+        let told = numbered.filter_map(|(number, it)| Some(HttpRecord { number, ..it.record()? }));
         told.collect()
     }
 
     /// Other rules run from here on.
     pub(crate) fn change_rules(&mut self, successors: &Successors) {
-        self.transactions.iter_mut().for_each(|it| it.1.change_rules(successors));
+        self.transactions.iter_mut().for_each(|(_, it)| it.change_rules(successors));
     }
 }
 
@@ -424,6 +429,7 @@ fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::HeapSize;
     use crate::rule::Buffer;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -496,8 +502,60 @@ mod tests {
             connection.take(0, &endless, &mut Vec::new());
         }
         assert!(connection.sides[0].gathered.is_none());
-        let last = connection.transactions.back().unwrap();
-        assert!(last.1.events.has(AppEvent::Http2TooLong));
+        let last = connection.transactions.find(1).and_then(|it| connection.transaction_of(it));
+        assert!(last.unwrap().events.has(AppEvent::Http2TooLong));
+    }
+
+    /// A client that has a header of 60,000 bytes remembered, as a byte of its blocks.
+    fn with_a_long_header() -> Connection {
+        let block = [b"\x3f\xe1\xff\x03\x40\x01a\x7f\xe1\xd3\x03".as_slice(), &[b'x'; 60_000]];
+        let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &block.concat());
+        let mut connection = Connection::new();
+        connection.take(0, &[MAGIC.as_slice(), &headers].concat(), &mut Vec::new());
+        connection
+    }
+
+    #[test]
+    fn headers_of_a_stream_are_bounded_over_all_its_blocks() {
+        let mut connection = with_a_long_header();
+        let again = frame(frame::HEADERS, frame::END_HEADERS, 1, b"\xbe");
+        for _ in 0..100 {
+            connection.take(0, &again, &mut Vec::new());
+        }
+        assert!(connection.heap_size() < 1 << 20, "{}", connection.heap_size());
+        let transaction = connection.transaction_of(0).unwrap();
+        assert!(transaction.events.has(AppEvent::Http2TooLong));
+        // What is short still finds room, and more than so many do not.
+        let short = frame(frame::HEADERS, frame::END_HEADERS, 1, b"\0\x01b\x01c");
+        connection.take(0, &short.repeat(300), &mut Vec::new());
+        assert_eq!(one(&connection, 0, 0, Buffer::Http2HeaderName), b"a");
+        let half = connection.transaction(0).unwrap().half_mut(0).unwrap();
+        assert_eq!(half.header(b"b").map(|it| it[..4].to_vec()), Some(b"c, c".to_vec()));
+        assert_eq!((half.fields.len(), half.raw_headers.len()), (256, 60_005 + 255 * 6));
+    }
+
+    #[test]
+    fn headers_that_many_streams_name_again_are_bounded() {
+        let mut connection = with_a_long_header();
+        let again = |stream: u32| frame(frame::HEADERS, frame::END_HEADERS, stream, b"\xbe\x82");
+        let streams: Vec<u8> = (1..2000).flat_map(|it| again(2 * it + 1)).collect();
+        connection.take(0, &streams, &mut Vec::new());
+        assert!(connection.heap_size() < 16 << 20, "{}", connection.heap_size());
+        assert_eq!(one(&connection, 1999, 0, Buffer::HttpMethod), b"GET");
+        assert!(connection.transaction_of(1999).unwrap().events.has(AppEvent::Http2TooLong));
+    }
+
+    #[test]
+    fn a_body_that_ends_again_is_one_message_of_dns() {
+        let query = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
+        let block = [b"\x83\x0f\x10\x17", b"application/dns-message".as_slice()].concat();
+        let headers = frame(frame::HEADERS, frame::END_HEADERS, 1, &block);
+        let mut connection = Connection::new();
+        connection.take(0, &[MAGIC.as_slice(), &headers].concat(), &mut Vec::new());
+        connection.take(0, &frame(frame::DATA, 0, 1, query), &mut Vec::new());
+        let end = frame(frame::DATA, frame::END_STREAM, 1, b"");
+        connection.take(0, &end.repeat(1000), &mut Vec::new());
+        assert_eq!(connection.take_dns().len(), 1);
     }
 
     #[test]
