@@ -323,8 +323,8 @@ impl Stream {
     }
 
     /// The bytes that lie together around `sequence`, behind a gap, and how many the stream has
-    /// before them, the gap's included: as far as [`WINDOW_LEN`] on both sides. Each segment behind the
-    /// gap is looked at so, and all of it again when the gap is filled.
+    /// before them, the gap's included: as far as [`WINDOW_LEN`] on both sides. Each segment there
+    /// is looked at so, and all of it again when the gap is filled.
     pub(crate) fn island(&self, sequence: u32) -> Option<(u64, Vec<u8>)> {
         let next = self.next?;
         let around = self.overlapping(sequence, 1);
