@@ -15,8 +15,7 @@ use weir_wire::parse::parse;
 
 const SEEDS: [u64; 5] = [1, 3, 5, 7, 9];
 
-/// The rule that tells an attack, the rate of its frames, how many there are, and the bound of
-/// those that pass before it is told.
+/// The rule that tells an attack, the rate of its frames, and how many there are.
 struct Case {
     sid: u32,
     rate: u64,
@@ -27,33 +26,32 @@ struct Case {
 }
 
 fn case(hostile: Hostile) -> Case {
-    let case = |sid, rate, count, dropped| Case { sid, rate, count, dropped };
-    match hostile {
-        Hostile::PsnInjection => case(3_200_001, 1_000, 4_000, 0),
-        Hostile::PsnConflict => case(3_200_002, 1_000, 4_000, 0),
-        Hostile::InvalidRequest => case(3_200_003, 1_000, 4_000, 0),
-        Hostile::KeyGuessing => case(3_200_004, 1_000, 2_000, 45),
-        Hostile::QpExhaustion => case(3_200_005, 500, 4_000, 45),
-        Hostile::Exfiltration => case(3_200_006, 2_000, 100_000, 0),
-        Hostile::PortChange => case(3_200_007, 1_000, 2_000, 0),
-        Hostile::AddressConflict => case(3_200_008, 1_000, 2_000, 0),
-        Hostile::StateSaturation => case(3_200_009, 10_000, 40_000, 0),
-        Hostile::PkeyGuessing => case(3_200_010, 1_000, 2_000, 90),
-        Hostile::QkeyGuessing => case(3_200_011, 1_000, 2_000, 0),
-        Hostile::SideChannel => case(3_200_012, 20_000, 40_000, 0),
-        Hostile::ForgedCnp => case(3_200_013, 1_000, 2_000, 95),
-        // A little more than half a second of the rule's rate, and what comes meanwhile: from the
-        // 571,428th and the 1,142,857th on they are told.
-        Hostile::ReadFlood => case(3_200_014, 8_000_000, 600_000, 95),
-        Hostile::WriteFlood => case(3_200_015, 16_000_000, 1_200_000, 95),
-        Hostile::CmFlood => case(3_200_016, 5_000, 20_000, 95),
-        Hostile::CnpFlood => case(3_200_018, 100_000, 100_000, 95),
-        Hostile::SynFlood => case(3_200_101, 50_000, 50_000, 95),
-        Hostile::UdpFlood => case(3_200_103, 200_000, 200_000, 95),
-        Hostile::IcmpFlood => case(3_200_105, 20_000, 40_000, 95),
-        Hostile::DnsFlood => case(3_200_107, 20_000, 40_000, 85),
-        Hostile::Scan => case(3_200_108, 100, 1_000, 0),
-    }
+    let (sid, dropped) = match hostile {
+        Hostile::PsnInjection => (3_200_001, 0),
+        Hostile::PsnConflict => (3_200_002, 0),
+        Hostile::InvalidRequest => (3_200_003, 0),
+        Hostile::KeyGuessing => (3_200_004, 45),
+        Hostile::QpExhaustion => (3_200_005, 45),
+        Hostile::Exfiltration => (3_200_006, 0),
+        Hostile::PortChange => (3_200_007, 0),
+        Hostile::AddressConflict => (3_200_008, 0),
+        Hostile::StateSaturation => (3_200_009, 0),
+        Hostile::PkeyGuessing => (3_200_010, 90),
+        Hostile::QkeyGuessing => (3_200_011, 0),
+        Hostile::SideChannel => (3_200_012, 0),
+        Hostile::ForgedCnp => (3_200_013, 95),
+        Hostile::ReadFlood => (3_200_014, 95),
+        Hostile::WriteFlood => (3_200_015, 95),
+        Hostile::CmFlood => (3_200_016, 95),
+        Hostile::CnpFlood => (3_200_018, 95),
+        Hostile::SynFlood => (3_200_101, 95),
+        Hostile::UdpFlood => (3_200_103, 95),
+        Hostile::IcmpFlood => (3_200_105, 95),
+        Hostile::DnsFlood => (3_200_107, 85),
+        Hostile::Scan => (3_200_108, 0),
+    };
+    let (count, rate) = hostile.usual(false);
+    Case { sid, rate: rate.into(), count: count as usize, dropped }
 }
 
 fn rules() -> Arc<RuleSet> {
@@ -87,10 +85,7 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
     let mut outcome = Outcome::default();
     let start = 1_000_000_000_000;
     for (number, frame) in campaign.frames().iter().enumerate() {
-        let now = Time(start + number as u64 * 1_000_000_000 / rate);
-        // The first host is there for ten minutes before the other comes.
-        let waits = campaign.hostile == Hostile::Exfiltration && number > 0 && !campaign.is_benign;
-        let now = if waits { now.plus_ns(600_000_000_000) } else { now };
+        let now = Time(start + campaign.sent_ns(number as u64, rate));
         let parsed = parse(&frame.bytes, Link::Ethernet, frame.bytes.len() as u32);
         let packet = Packet {
             bytes: &frame.bytes,
@@ -146,14 +141,8 @@ fn every_attack_is_told_by_its_rule_and_dropped_where_that_says_so() {
 fn no_benign_twin_is_taken_for_an_attack() {
     let rules = rules();
     for (name, hostile) in Hostile::ALL {
-        let Case { rate, count, .. } = case(hostile);
-        // A flood's twin is the same at a hundredth of the rate, or at less than a third of what is
-        // told.
-        let (rate, count) = match hostile {
-            Hostile::ReadFlood | Hostile::WriteFlood => (rate / 25, count * 2 / 5),
-            _ if hostile.is_flood() => (rate / 100, count / 10),
-            _ => (rate, count),
-        };
+        let (count, rate) = hostile.usual(true);
+        let (count, rate) = (count as usize, rate.into());
         for seed in SEEDS {
             if count > 50_000 && seed > 1 {
                 continue;

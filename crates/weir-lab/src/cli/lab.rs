@@ -148,27 +148,46 @@ Kinds:
                 its harmless twin. NAME: psn-injection, psn-conflict, invalid-request, key-guessing,
                 qp-exhaustion, exfiltration, port-change, address-conflict, state-saturation,
                 pkey-guessing, qkey-guessing, side-channel, forged-cnp, read-flood, write-flood,
-                cm-flood, cnp-flood, syn-flood, udp-flood, icmp-flood, dns-flood, scan
+                cm-flood, cnp-flood, syn-flood, udp-flood, icmp-flood, dns-flood, scan.
+                Without --count and --rate each is sent as its rule tells it, and its twin as none
+                does; exfiltration waits ten minutes for its second host, in captures alone
 
 Example:
   weir lab send --kind roce-v2 --count 1000 --rate 2000
-  weir lab send --kind attack-key-guessing --seed 7 --write guesses.pcap
+  weir lab send --kind attack-key-guessing --seed 7 --write guesses.pcapng
 
 Exit codes:
   0  every frame arrived byte for byte, or the capture is written
   1  some did not, or no lab stands";
 
+/// Frames, and how many a second, where nothing else is said.
+const COUNT: u32 = 1000;
+const RATE: u32 = 2000;
+
 /// The frames of a kind.
 fn planned(args: &SendArgs) -> Result<Vec<Planned>> {
-    let SendArgs { kind, count, sources, seed, .. } = args;
-    let count = *count as usize;
-    match Hostile::from_name(kind) {
-        Ok((hostile, is_benign)) => {
-            let (sources, seed) = (*sources, *seed);
-            Ok(Campaign { hostile, is_benign, count, sources, seed }.frames())
+    match campaign(args) {
+        Some(campaign) => Ok(campaign.frames()),
+        None => {
+            let kind = Kind::from_name(&args.kind).with_context(|| {
+                let names: Vec<&str> = Hostile::ALL.iter().map(|it| it.0).collect();
+                format!("attack-NAME and benign-NAME are of {}", names.join(", "))
+            })?;
+            frames::planned(kind, args.count.unwrap_or(COUNT) as usize)
         }
-        Err(_) => frames::planned(Kind::from_name(kind)?, count),
     }
+}
+
+fn campaign(args: &SendArgs) -> Option<Campaign> {
+    let (hostile, is_benign) = Hostile::from_name(&args.kind).ok()?;
+    let count = args.count.unwrap_or(hostile.usual(is_benign).0) as usize;
+    Some(Campaign { hostile, is_benign, count, sources: args.sources, seed: args.seed })
+}
+
+/// Frames a second.
+fn rate(args: &SendArgs) -> u32 {
+    let usual = campaign(args).map(|it| it.hostile.usual(it.is_benign).1);
+    args.rate.or(usual).unwrap_or(RATE)
 }
 
 #[derive(Debug, Args)]
@@ -176,13 +195,13 @@ struct SendArgs {
     /// What to send
     #[arg(long, default_value = "roce-v2")]
     kind: String,
-    /// Frames, at least; captures are sent whole
-    #[arg(long, default_value_t = 1000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    count: u32,
-    /// Frames a second
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
-    rate: u32,
+    /// Frames, at least; captures are sent whole [default: 1000, of attack-NAME its own]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    count: Option<u32>,
+    /// Frames a second [default: 2000, of attack-NAME its own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
     /// Addresses that a flood comes from; 0: another each time
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=50_000))]
@@ -314,12 +333,12 @@ fn only(standing: &[String]) -> Result<Option<&String>> {
 fn run_send(args: &SendArgs) -> Result<ExitCode> {
     let frames = planned(args)?;
     if let Some(path) = &args.write {
-        write_capture(path, &frames, args.rate)?;
+        write_capture(path, &frames, args)?;
         eprintln!("{} frames of {} written to {}", frames.len(), args.kind, path.display());
         return Ok(ExitCode::SUCCESS);
     }
     let lab = Lab::standing()?;
-    let exchange = bypass::exchange(&lab, &frames, args.rate)?;
+    let exchange = bypass::exchange(&lab, &frames, rate(args))?;
     if args.json {
         print_json(&exchange)?;
     } else {
@@ -332,15 +351,18 @@ fn run_send(args: &SendArgs) -> Result<ExitCode> {
     Ok(if exchange.is_exact() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Writes frames as if they had been sent at `rate` a second from 2026-01-01 00:00 UTC on.
-fn write_capture(path: &Path, frames: &[Planned], rate: u32) -> Result<()> {
+/// Writes frames as if they had been sent, so many a second, from 2026-01-01 00:00 UTC on.
+fn write_capture(path: &Path, frames: &[Planned], args: &SendArgs) -> Result<()> {
     const BEGIN_S: u64 = 1_767_225_600;
+    let (campaign, rate) = (campaign(args), u64::from(rate(args)));
+    let evenly = |number: u64| number * 1_000_000_000 / rate;
+    let sent_ns = |number| campaign.map_or_else(|| evenly(number), |it| it.sent_ns(number, rate));
     let shown = path.display();
     let create = || -> std::io::Result<()> {
         let interfaces = [("host A's port", Link::Ethernet)];
         let mut writer = CaptureWriter::create(path, CaptureFormat::PcapNg, &interfaces)?;
         for (number, frame) in (0..).zip(frames) {
-            let time = Time(BEGIN_S * 1_000_000_000 + number * 1_000_000_000 / u64::from(rate));
+            let time = Time(BEGIN_S * 1_000_000_000 + sent_ns(number));
             let (link, offload) = (Link::Ethernet, Offload::default());
             let meta = Meta { time, original_len: frame.bytes.len() as u32, link, offload };
             writer.write(0, &meta, &[&frame.bytes], PacketNote::default())?;

@@ -116,6 +116,38 @@ impl Hostile {
         )
     }
 
+    /// How many frames of it, and how many a second, its rule in `rules/` tells; of its twin, how
+    /// many none does.
+    pub fn usual(self, is_benign: bool) -> (u32, u32) {
+        use Hostile::*;
+        let (count, rate) = match self {
+            PsnInjection | PsnConflict | InvalidRequest => (4_000, 1_000),
+            KeyGuessing | PortChange | AddressConflict | PkeyGuessing | QkeyGuessing
+            | ForgedCnp => (2_000, 1_000),
+            QpExhaustion => (4_000, 500),
+            Exfiltration => (100_000, 2_000),
+            StateSaturation => (40_000, 10_000),
+            SideChannel => (40_000, 20_000),
+            // A little more than half a second of the rule's rate, and what comes meanwhile: from
+            // the 571,428th and the 1,142,857th on they are told.
+            ReadFlood => (600_000, 8_000_000),
+            WriteFlood => (1_200_000, 16_000_000),
+            CmFlood => (20_000, 5_000),
+            CnpFlood => (100_000, 100_000),
+            SynFlood => (50_000, 50_000),
+            UdpFlood => (200_000, 200_000),
+            IcmpFlood | DnsFlood => (40_000, 20_000),
+            Scan => (1_000, 100),
+        };
+        // A flood's twin is the same at a hundredth of the rate, or at less than a third of what
+        // is told.
+        match self {
+            ReadFlood | WriteFlood if is_benign => (count * 2 / 5, rate / 25),
+            _ if is_benign && self.is_flood() => (count / 10, rate / 100),
+            _ => (count, rate),
+        }
+    }
+
     /// The attack, or the twin, that `attack-NAME` or `benign-NAME` names.
     ///
     /// # Errors
@@ -135,6 +167,14 @@ impl Hostile {
 }
 
 impl Campaign {
+    /// When its frame of that number (from 0 on) is sent, at `rate` a second, from the first one
+    /// on: nanoseconds. What is read away is read by a host that comes ten minutes after others.
+    pub fn sent_ns(&self, number: u64, rate: u64) -> u64 {
+        let waits = self.hostile == Hostile::Exfiltration && !self.is_benign && number > 0;
+        let pause = if waits { 600_000_000_000 } else { 0 };
+        pause + number * 1_000_000_000 / rate.max(1)
+    }
+
     /// The frames in their order.
     pub fn frames(&self) -> Vec<Planned> {
         let mut random = Random(self.seed);
