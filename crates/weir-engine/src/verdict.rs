@@ -224,7 +224,7 @@ drop_reasons! {
     NatFull = "nat_full",
     /// From the host to the masquerade's address, and no client waits for it.
     NatNoMapping = "nat_no_mapping",
-    /// More packets within each other than rules and lines look at (16).
+    /// More packets within each other than rules and lines look at (16), or more VLAN tags (2).
     TunnelTooDeep = "tunnel_too_deep",
     /// A piece of a datagram that could not be put together, for there was no room.
     FragmentsFull = "fragments_full",

@@ -158,7 +158,8 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
         RateLimit => "`weir vpn limit` changes what the client may send and be sent.",
         TunnelTooDeep => {
             "no honest host nests so many tunnels: see who sends it. `layers = \"pass\"` in \
-             [rules.exceptions] lets such packets go on unlooked at."
+             [rules.exceptions] lets such packets go on unlooked at; those with more than two VLAN \
+             tags, `conflicts = \"pass\"`."
         }
         FlowQueueFull => {
             "many fragmented datagrams at once for one worker: see who sends them, or have hosts \
