@@ -241,7 +241,7 @@ impl Detection {
             || offload.segmentation.is_some();
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
-        let judged = self.judge_inside(now, &packet, is_spared);
+        let judged = self.judge_inside(now, &packet, is_spared, true);
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged
     }
@@ -266,7 +266,8 @@ impl Detection {
     }
 
     /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it,
-    /// or that was put together from fragments.
+    /// or that was put together from fragments. Only if it `may_answer` is anybody told: what a
+    /// tunnel carries has no way back but the tunnel's.
     ///
     /// # Errors
     /// [`DropReason::Rule`], or why its stream cannot be looked at.
@@ -275,14 +276,21 @@ impl Detection {
         now: Time,
         packet: &Packet<'_>,
         is_spared: bool,
+        may_answer: bool,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
         let Packet { bytes, parsed, .. } = *packet;
         let told = alerts.len();
-        let (rule, is_refused) = match flows.inspect(detector, now, packet, alerts) {
+        let decision = flows.inspect(detector, now, packet, alerts);
+        if decision != Decision::Pass {
+            // Nobody took it: its packet came where nothing is answered.
+            self.refusal.forget();
+            self.refuses_rdma = false;
+        }
+        let (rule, is_refused) = match decision {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } => (rule, false),
-            Decision::Reject { rule } => (rule, true),
+            Decision::Reject { rule } => (rule, may_answer),
             Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => {
                 self.would_drop += 1;
                 return Ok(());

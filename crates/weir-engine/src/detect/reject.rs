@@ -16,6 +16,7 @@ const ANSWERS_PER_SECOND: u32 = 1000;
 const NS_PER_S: u64 = 1_000_000_000;
 const PROTOCOL_TCP: u8 = 6;
 const TCP_LEN: usize = 20;
+const ETHERNET_LEN: usize = 14;
 const HOP_LIMIT: u8 = 64;
 /// Bytes of the packet that an ICMP answer quotes, at most: its headers.
 const QUOTED_MAX: usize = 96;
@@ -47,8 +48,7 @@ impl Refusal {
 
     /// Refuses any other packet.
     pub(super) fn refuse(&mut self, now: Time, bytes: &[u8], parsed: &Parsed) {
-        self.len = 0;
-        if !self.may(now) {
+        if usize::from(parsed.network_offset) < ETHERNET_LEN || !self.may(now) {
             return;
         }
         let written = match parsed.transport {
@@ -58,6 +58,12 @@ impl Refusal {
             _ => None,
         };
         self.len = written.unwrap_or_default();
+    }
+
+    /// No answer waits.
+    pub(super) fn forget(&mut self) {
+        self.len = 0;
+        self.rdma.take();
     }
 
     /// The answer that waits.
