@@ -18,8 +18,8 @@ use std::sync::Arc;
 use weir_detect::dataset::Change;
 use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
-    RuleIndex, RuleSet, SharedCounts, Unseen,
+    Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits,
+    Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
@@ -27,6 +27,7 @@ use weir_wire::parse::Parsed;
 
 use early::Early;
 pub use early::FLOODS_MAX;
+pub(crate) use reject::End;
 use reject::Refusal;
 
 use crate::meter::Observation;
@@ -308,10 +309,15 @@ impl Detection {
             self.dropped[rule.0 as usize][1] += 1;
             return Ok(());
         }
-        if is_refused && parsed.rdma.is_none() {
-            self.refusal.refuse(now, bytes, parsed);
+        if is_refused {
+            // A rule that does not name the ends was made to reject by a rate.
+            let whom = self.rules().rule(rule).answered.unwrap_or_default();
+            match parsed.rdma {
+                None => self.refusal.refuse(now, bytes, parsed, whom),
+                // Nothing ends a receiver's queue pair.
+                Some(_) => self.refuses_rdma = whom != Answered::Receiver,
+            }
         }
-        self.refuses_rdma = is_refused && parsed.rdma.is_some();
         if let Some(flood) = self.detector.flood(rule, parsed) {
             self.early.want(flood, rule);
         }
@@ -358,9 +364,9 @@ impl Detection {
         }
     }
 
-    /// The answer to the packet that was rejected last.
-    pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
-        self.refusal.take()
+    /// The answer to the packet that was rejected last, for that end of it.
+    pub(crate) fn take_answer(&mut self, to: End) -> Option<&[u8]> {
+        self.refusal.take(to)
     }
 
     /// Hands over the alerts that wait, with the rules that they are of.

@@ -31,6 +31,8 @@ pub use inside::InsideCounters;
 
 use blocks::Gate;
 pub(crate) use inside::{Abandoned, Aside};
+
+pub(crate) use crate::detect::End;
 use inside::{Found, Inside};
 
 use crate::access::Access;
@@ -414,11 +416,12 @@ impl Plain {
         self.detection.as_deref_mut()
     }
 
-    /// The answer to the packet that was rejected last, by a line of access or a rule.
-    pub(crate) fn take_answer(&mut self, reason: DropReason) -> Option<&[u8]> {
-        match reason {
-            DropReason::AccessDenied => self.access.as_mut()?.take_answer(),
-            DropReason::Rule => self.detection.as_mut()?.take_answer(),
+    /// The answer to the packet that was rejected last, by a line of access or a rule, for that end
+    /// of it.
+    pub(crate) fn take_answer(&mut self, reason: DropReason, to: End) -> Option<&[u8]> {
+        match (reason, to) {
+            (DropReason::AccessDenied, End::Sender) => self.access.as_mut()?.take_answer(),
+            (DropReason::Rule, to) => self.detection.as_mut()?.take_answer(to),
             _ => None,
         }
     }
