@@ -32,7 +32,8 @@ const WEIGH_LEN: u64 = 2048;
 /// Flows of which that is not yet found out, at most.
 const LISTED_MAX: usize = 64;
 const PROTOCOL_TCP: u8 = 6;
-/// Datagrams of a flow that are tried for what is spoken.
+/// Datagrams of a server that are tried for what is spoken. A client's all are: what it says first
+/// is no more its last word than a later one is.
 const TRIES_MAX: u8 = 4;
 /// Rules and oddities of transactions that are remembered, of one flow, at most.
 const UNITS_MAX: usize = 256;
@@ -134,7 +135,7 @@ pub(crate) struct Flow {
     pub(crate) dialogue: Option<Box<Dialogue>>,
     /// Operations of RDMA under way, where some rule looks into their payload.
     pub(crate) operations: Option<Box<Operations>>,
-    /// Datagrams that were tried for what they say.
+    /// Datagrams that were tried for what they say, before any did.
     tried: u8,
     /// Rules that matched units, by side and transaction; and what was told to be odd of them.
     pub(crate) matched: Vec<(RuleIndex, usize, u64)>,
@@ -219,13 +220,14 @@ impl Flow {
         wanted: FileDigests,
     ) -> Said {
         let mut said = Said::with_digests(wanted);
-        if self.dialogue.is_none() && self.tried < TRIES_MAX && !view.payload.is_empty() {
-            self.tried += 1;
-            let (side, port) = (direction.index(), self.responder.port);
+        let (side, port) = (direction.index(), self.responder.port);
+        let may_begin = direction == Direction::Initiator || self.tried < TRIES_MAX;
+        if self.dialogue.is_none() && may_begin && !view.payload.is_empty() {
+            self.tried = self.tried.saturating_add(1);
             self.dialogue = Dialogue::begun(side, view.payload, port).map(Box::new);
         }
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.take(direction.index(), view.payload, &mut said);
+            dialogue.take(side, view.payload, port, &mut said);
         }
         said
     }

@@ -10,6 +10,7 @@ use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::parse::{Network, Parsed, Transport};
 
 const TCP_SYN: u8 = 0x02;
+const ETHERNET_LEN: u16 = 14;
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
 /// RFC 1812 s4.3.2.3: an ICMPv4 error is at most 576 bytes long.
@@ -110,9 +111,13 @@ pub fn may_answer(parsed: &Parsed, bytes: &[u8]) -> bool {
 }
 
 /// Whether ICMP may speak of a packet at all (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)): not of a
-/// group's, of later fragments, or of another error.
+/// group's, of later fragments, or of another error; and whether there is a link header to answer
+/// with.
 pub fn is_answerable(parsed: &Parsed) -> bool {
-    if parsed.link.destination.0[0] & 1 == 1 || parsed.fragment.is_some_and(|f| f.offset > 0) {
+    if parsed.link.destination.0[0] & 1 == 1
+        || parsed.fragment.is_some_and(|f| f.offset > 0)
+        || parsed.network_offset < ETHERNET_LEN
+    {
         return false;
     }
     if let Transport::Icmp { kind, .. } = parsed.transport {
@@ -194,7 +199,7 @@ fn answer(parsed: &Parsed, bytes: &[u8], heads: ([u8; 8], [u8; 8]), out: &mut [u
     out[..6].copy_from_slice(&parsed.link.source.0);
     out[6..12].copy_from_slice(&parsed.link.destination.0);
     let (link, packet) = out.split_at_mut(at);
-    debug_assert!(link.len() >= 14);
+    debug_assert!(link.len() >= usize::from(ETHERNET_LEN));
     match parsed.network {
         Network::Ipv4 => answer_v4(parsed, &bytes[at..], heads.0, packet),
         _ => answer_v6(parsed, &bytes[at..], heads.1, packet),

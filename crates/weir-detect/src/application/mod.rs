@@ -66,27 +66,43 @@ pub(crate) trait Parser: Debug + Send + HeapSize {
     }
 }
 
-/// What is spoken by datagrams.
+/// What is spoken by datagrams. Nothing keeps a client from sending one of another application
+/// first, which its server passes over: each that begins is taken apart, at most once a protocol.
 #[derive(Debug)]
 pub(crate) struct Dialogue {
+    /// Of the last datagram that told one.
     pub(crate) protocol: Protocol,
-    parser: Option<Box<dyn Parser>>,
+    parsers: Vec<(Protocol, Option<Box<dyn Parser>>)>,
 }
-heap_size!(Dialogue { parser });
+
+impl HeapSize for Dialogue {
+    fn heap_size(&self) -> usize {
+        self.parsers.iter().map(|it| it.1.heap_size()).sum()
+    }
+}
 
 impl Dialogue {
     /// One that begins with such a datagram of `side`; `port` is the server's.
     pub(crate) fn begun(side: usize, bytes: &[u8], port: u16) -> Option<Self> {
-        match beginning(TransportProtocol::Udp, side, bytes, port) {
-            Beginning::Is(protocol) => {
-                Some(Self { protocol, parser: parser(TransportProtocol::Udp, protocol) })
-            }
-            _ => None,
-        }
+        let Beginning::Is(protocol) = beginning(TransportProtocol::Udp, side, bytes, port) else {
+            return None;
+        };
+        let parsers = vec![(protocol, parser(TransportProtocol::Udp, protocol))];
+        Some(Self { protocol, parsers })
     }
 
-    pub(crate) fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        if let Some(parser) = &mut self.parser {
+    pub(crate) fn take(&mut self, side: usize, bytes: &[u8], port: u16, said: &mut Said) {
+        if let Beginning::Is(protocol) = beginning(TransportProtocol::Udp, side, bytes, port) {
+            let is_known = self.parsers.iter().any(|it| it.0 == protocol);
+            if !is_known && side == 0 {
+                self.parsers.push((protocol, parser(TransportProtocol::Udp, protocol)));
+            }
+            if is_known || side == 0 {
+                self.protocol = protocol;
+            }
+        }
+        let spoken = self.parsers.iter_mut().find(|it| it.0 == self.protocol);
+        if let Some((_, Some(parser))) = spoken {
             parser.take(side, bytes, said);
         }
     }
@@ -94,7 +110,7 @@ impl Dialogue {
     /// What there is to tell of it when its flow ends.
     pub(crate) fn end(&mut self) -> Said {
         let mut said = Said::default();
-        if let Some(parser) = &mut self.parser {
+        for parser in self.parsers.iter_mut().filter_map(|it| it.1.as_mut()) {
             parser.end(&mut said);
         }
         said

@@ -10,13 +10,23 @@
 //! it was changes nothing, one with another payload makes a second version of its operation, and a
 //! first packet begins one beside those under way. A packet behind a gap is looked at by itself:
 //! its receiver does not take it (reliable connections), or gives the message up.
+//!
+//! What a sender begins in vain must not push out what is under way. A responder of a reliable
+//! connection takes the packet with the one PSN that it expects, answers earlier ones as
+//! duplicates, and later ones with a NAK (IBTA Vol 1 s9.7.5.1). Whatever it took was a chain of
+//! PSNs that count up, and goes on so where the sender went back and repeated some. So packets are
+//! followed as chains: the first one is taken for what the responder took, until another is so
+//! much longer that the connection must have begun anew. Operations that are pieces of it give way
+//! last, others the sooner the shorter their chain: first packets with old PSNs or such as are far
+//! ahead, and other versions of what was sent, only push out each other.
 
 use std::ops::Range;
 
 use weir_wire::bth::{Operation as Kind, Position, Psn};
 use weir_wire::ext;
+use weir_wire::parse::Rdma;
 
-use crate::heap::heap_size;
+use crate::heap::{heap_size, no_heap};
 use crate::packet::View;
 use crate::rule::RuleIndex;
 use crate::ruleset::Successors;
@@ -25,9 +35,17 @@ use crate::ruleset::Successors;
 const PAST_MAX: usize = 4096;
 /// Rules that wait for more of an operation, and rules that matched it, at most.
 const RULES_MAX: usize = 256;
-/// Operations and versions of them, of one sender to one queue pair, at most. The one that no
-/// packet came for the longest gives way.
-const OPERATIONS_MAX: usize = 4;
+/// Operations and versions of them, of one sender to one queue pair, at most. Of the lightest the
+/// one that no packet came for the longest gives way.
+const OPERATIONS_MAX: usize = 8;
+/// Chains of PSNs, likewise.
+const CHAINS_MAX: usize = 8;
+/// The smallest packets of a path (IBTA Vol 1 s9.4): a READ takes a PSN for each of its answers.
+const PATH_MTU_MIN: u32 = 256;
+/// A chain that is longer by so many packets than the one that was taken for the right one is it.
+const RESTARTED_PACKETS: u32 = 1024;
+/// PSNs that requests without data may take between two READs' answers.
+const ANSWERS_APART_MAX: u32 = 1024;
 
 /// What the first packet said of its operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +61,31 @@ pub(crate) struct Operations {
     under_way: Vec<Operation>,
     /// How many of them, from the end, the packet at hand is a piece of.
     at_hand: usize,
+    chains: Vec<Chain>,
 }
-heap_size!(Operations { under_way });
+heap_size!(Operations { under_way, chains });
+
+/// Packets whose PSNs count up.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    /// Answers have the PSNs of the other side's requests.
+    is_answer: bool,
+    /// The PSN of the next packet, and how far behind that it may be.
+    next: Psn,
+    slack: u32,
+    /// How many they were behind the first.
+    packets: u32,
+    /// It is what the receiver took.
+    is_main: bool,
+}
+no_heap!(Chain);
+
+impl Chain {
+    /// What an operation weighs that is a piece of it.
+    fn weight(&self) -> u32 {
+        if self.is_main { u32::MAX } else { self.packets }
+    }
+}
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -53,6 +94,8 @@ pub(crate) struct Operation {
     /// PSNs of its first packet, and of the next.
     first: Psn,
     next: Psn,
+    /// Of the chain that its pieces are of.
+    weight: u32,
     /// Bytes of payload that each packet but the last has.
     packet_len: usize,
     head: Head,
@@ -88,16 +131,61 @@ impl Operations {
         self.at_hand = 0;
         let Some(rdma) = &view.parsed.rdma else { return false };
         let kind = rdma.opcode.operation();
+        let weight = self.follow(view, rdma);
         if !matches!(kind, Kind::Send | Kind::Write | Kind::ReadResponse) {
             return false;
         }
         match rdma.opcode.position() {
-            Position::First => self.begin(Operation::begin(kind, rdma.psn, view)),
-            Position::Middle => self.go_on(kind, rdma.psn, view.payload, false),
-            Position::Last => self.go_on(kind, rdma.psn, view.payload, true),
+            Position::First => self.begin(Operation::begin(kind, rdma.psn, weight, view)),
+            Position::Middle => self.go_on((kind, rdma.psn, weight), view.payload, false),
+            Position::Last => self.go_on((kind, rdma.psn, weight), view.payload, true),
             Position::Only => return false,
         }
         self.at_hand > 0
+    }
+
+    /// Finds the chain that a packet is the next of, or begins one; what it weighs.
+    fn follow(&mut self, view: &View<'_>, rdma: &Rdma) -> u32 {
+        let (kind, psn, position) = (rdma.opcode.operation(), rdma.psn, rdma.opcode.position());
+        let is_answer = kind == Kind::ReadResponse;
+        let slack = match kind {
+            Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::CongestionNotification => return 0,
+            Kind::ReadResponse if matches!(position, Position::First | Position::Middle) => 0,
+            Kind::ReadResponse => ANSWERS_APART_MAX,
+            Kind::ReadRequest => ext::reth(view.bytes, rdma)
+                .map_or(0, |it| it.dma_length.get().div_ceil(PATH_MTU_MIN).saturating_sub(1)),
+            _ => 0,
+        };
+        let ahead = |it: &Chain| u32::try_from(psn.distance(it.next)).ok();
+        let goes_on =
+            |it: &Chain| it.is_answer == is_answer && ahead(it).is_some_and(|by| by <= it.slack);
+        let found = self.chains.iter().filter(|it| goes_on(it)).max_by_key(|it| it.weight());
+        let (packets, is_main) = match found {
+            Some(chain) => (chain.packets.saturating_add(1), chain.is_main),
+            None => (0, !self.chains.iter().any(|it| it.is_answer == is_answer)),
+        };
+        let mut chain = Chain { is_answer, next: psn.add(1), slack, packets, is_main };
+        let main = self.chains.iter().find(|it| it.is_answer == is_answer && it.is_main);
+        if let Some(main) = main
+            && !is_main
+            && packets > main.packets.saturating_add(RESTARTED_PACKETS)
+        {
+            chain.is_main = true;
+            self.under_way.iter_mut().for_each(|it| it.weight = 0);
+        }
+        // One that may go on elsewhere stays beside, and weighs less than what it did go on with.
+        self.chains.retain(|it| it.is_answer != is_answer || ahead(it) != Some(0));
+        if chain.is_main {
+            let same = self.chains.iter_mut().filter(|it| it.is_answer == is_answer);
+            same.for_each(|it| it.is_main = false);
+        }
+        if self.chains.len() == CHAINS_MAX
+            && let Some(place) = lightest(self.chains.iter().map(Chain::weight))
+        {
+            self.chains.remove(place);
+        }
+        self.chains.push(chain);
+        chain.weight()
     }
 
     /// A first packet: an operation that is new, or one that begins again as it did.
@@ -115,17 +203,20 @@ impl Operations {
         }
     }
 
-    fn go_on(&mut self, kind: Kind, psn: Psn, payload: &[u8], is_last: bool) {
+    fn go_on(&mut self, (kind, psn, weight): (Kind, Psn, u32), payload: &[u8], is_last: bool) {
         let mut versions = Vec::new();
         let mut forgotten = None;
         let mut place = 0;
         for _ in 0..self.under_way.len() {
             let operation = &mut self.under_way[place];
             match operation.fit(kind, psn, payload) {
-                Fit::Next => operation.append(psn, payload, is_last),
+                Fit::Next => {
+                    operation.append(psn, payload, is_last);
+                    operation.weight = operation.weight.max(weight);
+                }
                 Fit::Again(new) => operation.new = new,
                 Fit::Other => {
-                    versions.push(operation.version(psn, payload, is_last));
+                    versions.push(operation.version((psn, weight), payload, is_last));
                     place += 1;
                     continue;
                 }
@@ -142,7 +233,7 @@ impl Operations {
             self.put_at_hand(place);
         }
         if self.at_hand == 0 && versions.is_empty() {
-            let version = |it: usize| self.under_way[it].version(psn, payload, is_last);
+            let version = |it: usize| self.under_way[it].version((psn, weight), payload, is_last);
             versions.extend(forgotten.map(version));
         }
         versions.into_iter().for_each(|it| self.add(it));
@@ -154,13 +245,19 @@ impl Operations {
         self.at_hand += 1;
     }
 
-    /// Adds one that the packet at hand is a piece of, if not all that have a place are such.
+    /// Adds one that the packet at hand is a piece of, if it is the first such or outweighs
+    /// another.
     fn add(&mut self, operation: Operation) {
+        if self.at_hand().iter().any(|it| it.is_same(&operation)) {
+            return;
+        }
         if self.under_way.len() == OPERATIONS_MAX {
-            if self.at_hand == OPERATIONS_MAX {
+            let others = &self.under_way[..OPERATIONS_MAX - self.at_hand];
+            let Some(place) = lightest(others.iter().map(|it| it.weight)) else { return };
+            if self.at_hand > 0 && others[place].weight > operation.weight {
                 return;
             }
-            self.under_way.remove(0);
+            self.under_way.remove(place);
         }
         self.under_way.push(operation);
         self.at_hand += 1;
@@ -192,8 +289,13 @@ impl Operations {
     }
 }
 
+/// The place of the first of those that weigh least.
+fn lightest(weights: impl Iterator<Item = u32>) -> Option<usize> {
+    weights.enumerate().min_by_key(|it| it.1).map(|it| it.0)
+}
+
 impl Operation {
-    fn begin(kind: Kind, psn: Psn, view: &View<'_>) -> Self {
+    fn begin(kind: Kind, psn: Psn, weight: u32, view: &View<'_>) -> Self {
         let reth = view.parsed.rdma.as_ref().and_then(|it| ext::reth(view.bytes, it));
         let head = Head {
             remote_key: reth.map(|it| it.remote_key.get()),
@@ -203,6 +305,7 @@ impl Operation {
             kind,
             first: psn,
             next: psn.add(1),
+            weight,
             packet_len: view.payload.len(),
             head,
             bytes: view.payload.to_vec(),
@@ -224,6 +327,13 @@ impl Operation {
             self.new = other.new.clone();
         }
         is_same
+    }
+
+    /// Whether `other` has come as far, with the same bytes.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
+            && (self.before, self.head) == (other.before, other.head)
+            && self.bytes == other.bytes
     }
 
     /// What a packet that is not the first is to it.
@@ -263,8 +373,8 @@ impl Operation {
     }
 
     /// The same operation with another packet from `psn` on.
-    fn version(&self, psn: Psn, payload: &[u8], is_last: bool) -> Self {
-        let mut version = self.clone();
+    fn version(&self, (psn, weight): (Psn, u32), payload: &[u8], is_last: bool) -> Self {
+        let mut version = Self { weight, ..self.clone() };
         match self.place_of(psn) {
             Some(place) => version.bytes.truncate(place),
             None => {

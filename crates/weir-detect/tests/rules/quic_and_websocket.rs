@@ -67,6 +67,27 @@ fn a_packet_of_quic_that_was_changed_is_odd() {
 }
 
 #[test]
+fn what_a_server_passes_over_hides_no_hello_behind_it() {
+    let junk: &[u8] = b"\x00junk";
+    let sip: &[u8] = b"OPTIONS sip:a SIP/2.0\r\nVia: SIP/2.0/UDP a\r\n\r\n";
+    for (decoy, count) in [(junk, 4), (junk, 300), (sip, 1)] {
+        let mut bench =
+            Bench::new("alert quic any any -> any any (quic.sni; content:\"example.org\"; sid:1;)");
+        let mut client = |it: &[u8]| {
+            bench.send(Direction::Initiator, &udp(CLIENT, SERVER, 40_000, 443, it));
+            bench.alerted()
+        };
+        for _ in 0..count {
+            client(decoy);
+        }
+        client(&bytes(SECOND_PIECE));
+        // Another one between its pieces.
+        client(decoy);
+        assert_eq!(client(&bytes(FIRST_PIECE)), [1], "{decoy:x?} {count}");
+    }
+}
+
+#[test]
 fn messages_of_websocket_are_looked_at_behind_the_upgrade() {
     let mut bench = Bench::new(
         "alert websocket any any -> any any (websocket.payload; content:\"swordfish\"; sid:1;)\n\

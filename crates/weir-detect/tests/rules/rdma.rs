@@ -208,6 +208,63 @@ fn no_packet_that_the_receiver_passes_over_parts_an_operation() {
 }
 
 #[test]
+fn no_operation_that_is_begun_in_vain_pushes_out_the_one_in_sequence() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let first: Sent<'_> = (SEND_FIRST, 10, b"..sec");
+    let last: Sent<'_> = (SEND_LAST, 11, b"ret");
+    let firsts = |psns: &[u32]| -> Vec<Sent<'_>> {
+        psns.iter().map(|psn| -> Sent<'_> { (SEND_FIRST, *psn, b".....") }).collect()
+    };
+    let old: Vec<u32> = (0..10).chain(0xff_fff0..0xff_ffff).collect();
+    let ahead: Vec<u32> = (0..20).map(|it| 5000 + 7 * it).collect();
+    // Chains ahead that are shorter than what came before.
+    let chains: Vec<Sent<'_>> = (0..20)
+        .flat_map(|it| -> [Sent<'_>; 2] {
+            let psn = 5000 + 7 * it;
+            [(SEND_FIRST, psn, b"....."), (SEND_MIDDLE, psn + 1, b".....")]
+        })
+        .collect();
+    let read: Sent<'_> = (0x0c, 6, &[&RETH[..14], &[4, 0]].concat());
+    let before: Vec<Sent<'_>> = (0..5).map(|it| -> Sent<'_> { (SEND_ONLY, it, b"x") }).collect();
+    let again: Vec<Sent<'_>> = (2..5).map(|it| -> Sent<'_> { (SEND_ONLY, it, b"x") }).collect();
+    let whole: [Sent<'_>; 2] = [(SEND_FIRST, 5, b"....."), (SEND_MIDDLE, 6, b"..sec")];
+    let cases: [(&str, Vec<Sent<'_>>); 6] = [
+        ("old PSNs", [&[first][..], &firsts(&old), &[last]].concat()),
+        ("PSNs ahead", [&[first][..], &firsts(&ahead), &[last]].concat()),
+        (
+            "several at once ahead",
+            [&before[..], &whole, &chains, &[(SEND_LAST, 7, b"ret")]].concat(),
+        ),
+        (
+            "behind what was sent again",
+            [&before[..], &again, &whole, &chains, &[(SEND_LAST, 7, b"ret")]].concat(),
+        ),
+        (
+            "within what is sent again",
+            [&before[..], &whole, &again, &whole, &chains, &[(SEND_LAST, 7, b"ret")]].concat(),
+        ),
+        (
+            "behind a READ of four packets",
+            [&before[..], &[(SEND_ONLY, 5, b"x"), read, first], &chains, &[last]].concat(),
+        ),
+    ];
+    for (what, packets) in cases {
+        let found = of_packets(&mut Bench::new(rules), &packets);
+        assert_eq!(found.concat(), [1], "{what}");
+    }
+}
+
+#[test]
+fn other_versions_of_what_was_sent_do_not_push_it_out() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let texts: Vec<[u8; 5]> = (b'a'..=b'y').map(|it| [it; 5]).collect();
+    let mut packets: Vec<Sent<'_>> = vec![(SEND_FIRST, 5, b"....."), (SEND_MIDDLE, 6, b"..sec")];
+    packets.extend(texts.iter().map(|it| -> Sent<'_> { (SEND_MIDDLE, 6, it) }));
+    packets.push((SEND_LAST, 7, b"ret"));
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets).concat(), [1]);
+}
+
+#[test]
 fn a_connection_that_ended_within_an_operation_hides_nothing_of_the_next() {
     let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
     // Its PSNs begin before those of the last one, and go over the end of their 24 bits.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use weir_detect::dataset::Change;
 use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits, Packet,
-    RuleIndex, RuleSet, SharedCounts, Unseen,
+    Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits,
+    Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
@@ -27,6 +27,7 @@ use weir_wire::parse::Parsed;
 
 use early::Early;
 pub use early::FLOODS_MAX;
+pub(crate) use reject::End;
 use reject::Refusal;
 
 use crate::meter::Observation;
@@ -241,7 +242,7 @@ impl Detection {
             || offload.segmentation.is_some();
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
-        let judged = self.judge_inside(now, &packet, is_spared);
+        let judged = self.judge_inside(now, &packet, is_spared, true);
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged
     }
@@ -266,7 +267,8 @@ impl Detection {
     }
 
     /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it,
-    /// or that was put together from fragments.
+    /// or that was put together from fragments. Only if it `may_answer` is anybody told: what a
+    /// tunnel carries has no way back but the tunnel's.
     ///
     /// # Errors
     /// [`DropReason::Rule`], or why its stream cannot be looked at.
@@ -275,14 +277,21 @@ impl Detection {
         now: Time,
         packet: &Packet<'_>,
         is_spared: bool,
+        may_answer: bool,
     ) -> Result<(), DropReason> {
         let Self { detector, flows, alerts, .. } = self;
         let Packet { bytes, parsed, .. } = *packet;
         let told = alerts.len();
-        let (rule, is_refused) = match flows.inspect(detector, now, packet, alerts) {
+        let decision = flows.inspect(detector, now, packet, alerts);
+        if decision != Decision::Pass {
+            // Nobody took it: its packet came where nothing is answered.
+            self.refusal.forget();
+            self.refuses_rdma = false;
+        }
+        let (rule, is_refused) = match decision {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } => (rule, false),
-            Decision::Reject { rule } => (rule, true),
+            Decision::Reject { rule } => (rule, may_answer),
             Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => {
                 self.would_drop += 1;
                 return Ok(());
@@ -300,10 +309,15 @@ impl Detection {
             self.dropped[rule.0 as usize][1] += 1;
             return Ok(());
         }
-        if is_refused && parsed.rdma.is_none() {
-            self.refusal.refuse(now, bytes, parsed);
+        if is_refused {
+            // A rule that does not name the ends was made to reject by a rate.
+            let whom = self.rules().rule(rule).answered.unwrap_or_default();
+            match parsed.rdma {
+                None => self.refusal.refuse(now, bytes, parsed, whom),
+                // Nothing ends a receiver's queue pair.
+                Some(_) => self.refuses_rdma = whom != Answered::Receiver,
+            }
         }
-        self.refuses_rdma = is_refused && parsed.rdma.is_some();
         if let Some(flood) = self.detector.flood(rule, parsed) {
             self.early.want(flood, rule);
         }
@@ -350,9 +364,9 @@ impl Detection {
         }
     }
 
-    /// The answer to the packet that was rejected last.
-    pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
-        self.refusal.take()
+    /// The answer to the packet that was rejected last, for that end of it.
+    pub(crate) fn take_answer(&mut self, to: End) -> Option<&[u8]> {
+        self.refusal.take(to)
     }
 
     /// Hands over the alerts that wait, with the rules that they are of.

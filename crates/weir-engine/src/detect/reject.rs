@@ -1,7 +1,12 @@
-//! What a sender is told whose packet a rule rejects, in the receiver's name: a reset (RFC 9293
+//! What the ends are told whose packet a rule rejects, each in the other's name: a reset (RFC 9293
 //! s3.10.7.1), "administratively prohibited" (RFC 1812 s5.2.7.1, RFC 4443 s3.1), or the NAK of a
 //! line of access.
+//!
+//! ```text
+//!   sender <---- reset, ICMP, NAK ---- packet ---- reset, ICMP ----> receiver
+//! ```
 
+use weir_detect::Answered;
 use weir_wire::bth::Qpn;
 use weir_wire::checksum;
 use weir_wire::frame::Time;
@@ -16,15 +21,23 @@ const ANSWERS_PER_SECOND: u32 = 1000;
 const NS_PER_S: u64 = 1_000_000_000;
 const PROTOCOL_TCP: u8 = 6;
 const TCP_LEN: usize = 20;
+const ETHERNET_LEN: usize = 14;
 const HOP_LIMIT: u8 = 64;
 /// Bytes of the packet that an ICMP answer quotes, at most: its headers.
 const QUOTED_MAX: usize = 96;
 
-/// The answer to the packet that was rejected last.
+/// An end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Sender,
+    Receiver,
+}
+
+/// The answers to the packet that was rejected last.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    bytes: [u8; ANSWER_LEN_MAX],
-    len: usize,
+    to_sender: Written,
+    to_receiver: Written,
     rdma: Answer,
     left: u32,
     refilled: Time,
@@ -32,8 +45,22 @@ pub(super) struct Refusal {
 
 impl Default for Refusal {
     fn default() -> Self {
-        let (bytes, left) = ([0; ANSWER_LEN_MAX], ANSWERS_PER_SECOND);
-        Self { bytes, len: 0, rdma: Answer::default(), left, refilled: Time::default() }
+        let (to_sender, to_receiver) = (Written::default(), Written::default());
+        let (rdma, left) = (Answer::default(), ANSWERS_PER_SECOND);
+        Self { to_sender, to_receiver, rdma, left, refilled: Time::default() }
+    }
+}
+
+/// A frame that waits to be sent, if it has a length.
+#[derive(Debug)]
+struct Written {
+    bytes: [u8; ANSWER_LEN_MAX],
+    len: usize,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self { bytes: [0; ANSWER_LEN_MAX], len: 0 }
     }
 }
 
@@ -46,40 +73,77 @@ impl Refusal {
     }
 
     /// Refuses any other packet.
-    pub(super) fn refuse(&mut self, now: Time, bytes: &[u8], parsed: &Parsed) {
-        self.len = 0;
-        if !self.may(now) {
+    pub(super) fn refuse(&mut self, now: Time, bytes: &[u8], parsed: &Parsed, whom: Answered) {
+        if usize::from(parsed.network_offset) < ETHERNET_LEN {
             return;
         }
-        let written = match parsed.transport {
-            Transport::Tcp { flags, .. } if flags & RST != 0 => None,
-            Transport::Tcp { .. } => self.reset(bytes, parsed),
-            _ if mtu::is_answerable(parsed) => self.prohibited(bytes, parsed),
-            _ => None,
+        if whom != Answered::Receiver && self.may(now) {
+            self.to_sender.write(End::Sender, bytes, parsed);
+        }
+        if whom != Answered::Sender && self.may(now) {
+            self.to_receiver.write(End::Receiver, bytes, parsed);
+        }
+    }
+
+    /// No answer waits.
+    pub(super) fn forget(&mut self) {
+        (self.to_sender.len, self.to_receiver.len) = (0, 0);
+        self.rdma.take();
+    }
+
+    /// The answer that waits for that end.
+    pub(super) fn take(&mut self, end: End) -> Option<&[u8]> {
+        let written = match end {
+            End::Sender => &mut self.to_sender,
+            End::Receiver => &mut self.to_receiver,
+        };
+        match (std::mem::take(&mut written.len), end) {
+            (0, End::Sender) => self.rdma.take(),
+            (0, End::Receiver) => None,
+            (len, _) => Some(&written.bytes[..len]),
+        }
+    }
+
+    /// Takes one answer out of this second's.
+    fn may(&mut self, now: Time) -> bool {
+        if now.since_ns(self.refilled) >= NS_PER_S || now < self.refilled {
+            (self.left, self.refilled) = (ANSWERS_PER_SECOND, now);
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
+impl Written {
+    /// Writes what that end is told of a packet.
+    fn write(&mut self, to: End, bytes: &[u8], parsed: &Parsed) {
+        let written = match (parsed.transport, to) {
+            (Transport::Tcp { flags, .. }, _) if flags & RST != 0 => None,
+            (Transport::Tcp { .. }, End::Sender) => self.reset(bytes, parsed, to),
+            (Transport::Tcp { .. }, End::Receiver) => self.reset(bytes, &turned(parsed), to),
+            _ if !mtu::is_answerable(parsed) => None,
+            (_, End::Sender) => self.prohibited(bytes, parsed),
+            (_, End::Receiver) => self.prohibited_of_answer(bytes, parsed),
         };
         self.len = written.unwrap_or_default();
     }
 
-    /// The answer that waits.
-    pub(super) fn take(&mut self) -> Option<&[u8]> {
-        match std::mem::take(&mut self.len) {
-            0 => self.rdma.take(),
-            len => Some(&self.bytes[..len]),
-        }
-    }
-
-    fn reset(&mut self, bytes: &[u8], parsed: &Parsed) -> Option<usize> {
+    /// A reset to the source of `parsed`, whose numbers are the packet's.
+    fn reset(&mut self, bytes: &[u8], parsed: &Parsed, to: End) -> Option<usize> {
         let Transport::Tcp { source, destination, sequence, acknowledgment, flags } =
             parsed.transport
         else {
             return None;
         };
-        let taken = parsed.payload(bytes).len() as u32
-            + u32::from(flags & SYN != 0)
-            + u32::from(flags & FIN != 0);
-        let (number, answered, answer_flags) = match flags & ACK {
-            0 => (0, sequence.wrapping_add(taken), RST | ACK),
-            _ => (acknowledgment, 0, RST),
+        let begins = u32::from(flags & SYN != 0);
+        let taken = parsed.payload(bytes).len() as u32 + begins + u32::from(flags & FIN != 0);
+        let (number, answered, answer_flags) = match (to, flags & ACK) {
+            (End::Sender, 0) => (0, sequence.wrapping_add(taken), RST | ACK),
+            (End::Sender, _) => (acknowledgment, 0, RST),
+            // It stands where the packet would have: that is next in the receiver's window. Of a
+            // SYN the receiver may have had another copy.
+            (End::Receiver, ack) => (sequence.wrapping_add(begins), acknowledgment, RST | ack),
         };
         let mut segment = [0; TCP_LEN];
         segment[..2].copy_from_slice(&destination.to_be_bytes());
@@ -136,6 +200,7 @@ impl Refusal {
         }
     }
 
+    /// ICMP to the source of `parsed`, of whose packet `bytes` are.
     fn prohibited(&mut self, bytes: &[u8], parsed: &Parsed) -> Option<usize> {
         let end = (usize::from(parsed.network_offset) + QUOTED_MAX).min(parsed.end as usize);
         let quoted = Parsed { end: end as u32, ..*parsed };
@@ -144,13 +209,39 @@ impl Refusal {
         Some(len)
     }
 
-    /// Takes one answer out of this second's.
-    fn may(&mut self, now: Time) -> bool {
-        if now.since_ns(self.refilled) >= NS_PER_S || now < self.refilled {
-            (self.left, self.refilled) = (ANSWERS_PER_SECOND, now);
+    /// ICMP to the receiver. Hosts heed errors of packets that they sent alone: it speaks of the
+    /// packet that would have answered.
+    fn prohibited_of_answer(&mut self, bytes: &[u8], parsed: &Parsed) -> Option<usize> {
+        let at = usize::from(parsed.network_offset);
+        let end = (at + QUOTED_MAX).min(parsed.end as usize);
+        let mut quoted = [0; ANSWER_LEN_MAX];
+        let quoted = quoted.get_mut(..end)?;
+        quoted.copy_from_slice(bytes.get(..end)?);
+        let (source, len) = match parsed.network {
+            Network::Ipv4 => (at + 12, 4),
+            _ => (at + 8, 16),
+        };
+        // Checksums are the same either way.
+        let mut swap = |at: usize, len: usize| {
+            let (from, to) = quoted.get_mut(at..at + 2 * len)?.split_at_mut(len);
+            from.swap_with_slice(to);
+            Some(())
+        };
+        swap(source, len)?;
+        if let Transport::Udp { .. } = parsed.transport {
+            swap(usize::from(parsed.transport_offset), 2)?;
         }
-        let may = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        may
+        self.prohibited(quoted, &turned(parsed))
     }
+}
+
+/// A packet's fields as if it went the other way.
+fn turned(parsed: &Parsed) -> Parsed {
+    let mut turned = *parsed;
+    std::mem::swap(&mut turned.source, &mut turned.destination);
+    std::mem::swap(&mut turned.link.source, &mut turned.link.destination);
+    if let Transport::Tcp { source, destination, .. } = &mut turned.transport {
+        std::mem::swap(source, destination);
+    }
+    turned
 }

@@ -2,16 +2,22 @@
 //! line of access or a rule rejects, and the pieces of what was too big.
 //!
 //! ```text
-//!   rejected of the host's ----> answer --> host port
-//!   rejected of the wire's ----> answer --> as the host's packets: routed, sealed --> wire port
+//!   answer to the host --> host port
+//!   answer to the wire --> as the host's packets: routed, sealed --> wire port
 //! ```
+//!
+//! An answer to a packet's sender goes back where that came from; one to its receiver goes on.
 
 use weir_wire::frame::{Frame, Link, Meta, Offload};
+use weir_wire::parse::parse_frame;
 
 use super::{Engine, goes_to_wire};
 use crate::access::ANSWER_LEN_MAX;
+use crate::arrive;
 use crate::leave;
 use crate::output::{Destination, Part};
+use crate::plain::End;
+use crate::policy::Route;
 use crate::run::Run;
 use crate::verdict::{DropReason, Side, Verdict};
 
@@ -32,21 +38,38 @@ impl Engine {
 
     #[cold]
     fn answer(&mut self, side: Side, reason: DropReason) {
-        let Self { plain, output, now, .. } = self;
-        let Some(answer) = plain.take_answer(reason) else { return };
-        match side {
-            Side::Host => leave::answer_host(output, answer),
-            Side::Wire => {
-                let mut buffer = [0; ROOM + ANSWER_LEN_MAX + ROOM];
-                let end = ROOM + answer.len();
-                buffer[ROOM..end].copy_from_slice(answer);
-                let original_len = answer.len() as u32;
-                let offload = Offload::default();
-                let meta = Meta { time: *now, original_len, link: Link::Ethernet, offload };
-                // What cannot go is lost: its receiver asks again.
-                let _ = self.send_as_host(&mut Frame::new(&mut buffer, ROOM, end, meta));
-            }
+        let other = if side == Side::Host { Side::Wire } else { Side::Host };
+        for (end, to) in [(End::Sender, side), (End::Receiver, other)] {
+            let Some(answer) = self.plain.take_answer(reason, end) else { continue };
+            let mut buffer = [0; ROOM + ANSWER_LEN_MAX + ROOM];
+            let (after, original_len) = (ROOM + answer.len(), answer.len() as u32);
+            buffer[ROOM..after].copy_from_slice(answer);
+            let (time, offload) = (self.now, Offload::default());
+            let meta = Meta { time, original_len, link: Link::Ethernet, offload };
+            let mut frame = Frame::new(&mut buffer, ROOM, after, meta);
+            // What cannot go is lost: its receiver asks again.
+            let _ = match to {
+                Side::Host => self.answer_host(&mut frame),
+                Side::Wire => self.send_as_host(&mut frame),
+            };
         }
+    }
+
+    /// Sends an answer to the host, which knows clients by the masquerade's address.
+    fn answer_host(&mut self, frame: &mut Frame<'_>) -> Result<(), DropReason> {
+        let Self { policy, nat, output, .. } = self;
+        let mut parsed = parse_frame(frame);
+        // It is the gateway's kernel that the packet was for, and no host.
+        if arrive::is_own(policy, &parsed) {
+            return Ok(());
+        }
+        if let Some(nat) = nat
+            && let Some(Route::Peer(peer)) = policy.route_to(&parsed.source)
+        {
+            nat.masquerade(policy, peer as usize, frame, &mut parsed)?;
+        }
+        leave::answer_host(output, frame.bytes());
+        Ok(())
     }
 
     /// Sends the fragments of a packet of the host's that was counted as a whole.

@@ -25,8 +25,17 @@ use crate::verdict::DropReason;
 /// Packets within each other, at most.
 const LAYERS_MAX: usize = 16;
 
-/// Judges one packet: its bytes, and what the walk found.
-pub(super) type Judge<'j> = &'j mut dyn FnMut(&[u8], &Parsed, bool) -> Result<(), DropReason>;
+/// Judges one packet: its bytes, what the walk found, and how it was come by.
+pub(super) type Judge<'j> = &'j mut dyn FnMut(&[u8], &Parsed, Found) -> Result<(), DropReason>;
+
+/// How a packet was come by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// Put together from fragments.
+    pub(super) is_rebuilt: bool,
+    /// Another packet carries it.
+    pub(super) is_carried: bool,
+}
 
 /// How often packets were looked into, and could not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,7 +245,9 @@ impl Inside {
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         let parsed = parse(bytes, link, bytes.len() as u32);
-        judge(bytes, &parsed, is_rebuilt)?;
+        // Only what the frame itself is a piece of is not within another.
+        let is_carried = depth > 1 || !is_rebuilt;
+        judge(bytes, &parsed, Found { is_rebuilt, is_carried })?;
         self.layer(now, (bytes, link), &parsed, depth + 1, judge)
     }
 }

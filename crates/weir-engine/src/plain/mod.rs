@@ -30,8 +30,10 @@ pub use blocks::{BLOCKS_MAX, Block, Blocks};
 pub use inside::InsideCounters;
 
 use blocks::Gate;
-use inside::Inside;
 pub(crate) use inside::{Abandoned, Aside};
+
+pub(crate) use crate::detect::End;
+use inside::{Found, Inside};
 
 use crate::access::Access;
 use crate::detect::{Detection, NoMemory, RuleMode, Rules};
@@ -218,7 +220,7 @@ impl Plain {
         let Self { access, detection, meter, gate, inside, .. } = self;
         let Some(inside) = inside else { return Ok(()) };
         let before = detection.as_ref().map_or(0, |it| it.waiting());
-        let judged = look(inside, &mut |bytes, parsed, is_rebuilt| {
+        let judged = look(inside, &mut |bytes, parsed, Found { is_rebuilt, is_carried }| {
             let original_len = bytes.len() as u32;
             if let Some(gate) = gate.as_mut()
                 && gate.stops(now, parsed, original_len)
@@ -235,10 +237,15 @@ impl Plain {
                     segments: 1,
                     icrc: Icrc::Skip,
                 };
-                match &parsed.rdma {
-                    Some(rdma) => access.judge(&Observed::default(), &packet, rdma, meter)?,
-                    None => access.judge_other(parsed)?,
+                let judged = match &parsed.rdma {
+                    Some(rdma) => access.judge(&Observed::default(), &packet, rdma, meter),
+                    None => access.judge_other(parsed),
+                };
+                if is_carried && judged.is_err() {
+                    // Its answer would have to be carried too.
+                    access.take_answer();
                 }
+                judged?;
             }
             let Some(detection) = detection.as_mut() else { return Ok(()) };
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
@@ -246,7 +253,7 @@ impl Plain {
             let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
             let port = Some(u8::from(side == Side::Wire));
             let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
-            detection.judge_inside(now, &packet, is_spared)
+            detection.judge_inside(now, &packet, is_spared, !is_carried)
         });
         self.aside = inside.take_aside();
         if let Some(detection) = detection {
@@ -409,11 +416,12 @@ impl Plain {
         self.detection.as_deref_mut()
     }
 
-    /// The answer to the packet that was rejected last, by a line of access or a rule.
-    pub(crate) fn take_answer(&mut self, reason: DropReason) -> Option<&[u8]> {
-        match reason {
-            DropReason::AccessDenied => self.access.as_mut()?.take_answer(),
-            DropReason::Rule => self.detection.as_mut()?.take_answer(),
+    /// The answer to the packet that was rejected last, by a line of access or a rule, for that end
+    /// of it.
+    pub(crate) fn take_answer(&mut self, reason: DropReason, to: End) -> Option<&[u8]> {
+        match (reason, to) {
+            (DropReason::AccessDenied, End::Sender) => self.access.as_mut()?.take_answer(),
+            (DropReason::Rule, to) => self.detection.as_mut()?.take_answer(to),
             _ => None,
         }
     }

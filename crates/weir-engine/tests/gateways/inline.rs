@@ -168,7 +168,7 @@ pub(super) fn vxlan(inner: &[u8]) -> Vec<u8> {
 }
 
 /// Puts a frame into another.
-type Wrap<'w> = &'w dyn Fn(&[u8]) -> Vec<u8>;
+pub(super) type Wrap<'w> = &'w dyn Fn(&[u8]) -> Vec<u8>;
 
 #[test]
 fn what_tunnels_carry_is_judged_as_it_were_outside() {

@@ -12,6 +12,7 @@ mod kernel;
 mod keys;
 mod marking;
 mod reassembled;
+mod reject;
 mod segments;
 mod sightings;
 mod trains;

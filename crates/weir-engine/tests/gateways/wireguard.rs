@@ -61,7 +61,7 @@ fn install(gateway: &mut Gateway, here: u8, there: u8, role: Role) {
 }
 
 /// Both ends, which shook hands, found each other and know where their hosts are.
-fn ends() -> [Gateway; 2] {
+pub(super) fn ends() -> [Gateway; 2] {
     let (mut a, mut b) = (end(1, 2), end(2, 1));
     install(&mut a, 1, 2, Role::Initiator);
     install(&mut b, 2, 1, Role::Responder);

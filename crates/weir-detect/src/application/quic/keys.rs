@@ -6,6 +6,7 @@ use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 
 use super::packet::{DRAFT_MASK, DRAFTS, VERSION_1, VERSION_2};
+use crate::heap::no_heap;
 
 /// Of version 1, and of drafts 33 and 34.
 const SALT_1: [u8; 20] = [
@@ -31,6 +32,8 @@ pub(super) struct Keys {
     sides: [SideKeys; 2],
 }
 
+no_heap!(Keys);
+
 struct SideKeys {
     header: HeaderProtectionKey,
     packet: LessSafeKey,
@@ -47,16 +50,7 @@ impl Keys {
     /// Of a connection of that version whose client first sent to `destination`; `None`: nobody
     /// here knows how to.
     pub(super) fn of(version: u32, destination: &[u8]) -> Option<Self> {
-        let salt = match version {
-            VERSION_1 => SALT_1,
-            VERSION_2 => SALT_2,
-            draft if draft & DRAFT_MASK == DRAFTS => match draft & !DRAFT_MASK {
-                29..=32 => SALT_DRAFT_29,
-                33 | 34 => SALT_1,
-                _ => return None,
-            },
-            _ => return None,
-        };
+        let salt = salt(version)?;
         let words: [&[u8]; 3] = match version {
             VERSION_2 => [b"quicv2 key", b"quicv2 iv", b"quicv2 hp"],
             _ => [b"quic key", b"quic iv", b"quic hp"],
@@ -95,6 +89,40 @@ impl Keys {
         let opened = keys.packet.open_in_place(nonce, Aad::from(&*aad), sealed).ok()?;
         Some(opened.to_vec())
     }
+
+    /// A client's packet of number 0, of one byte, behind `head`.
+    #[cfg(test)]
+    pub(super) fn seal(&self, head: &[u8], frames: &[u8]) -> Vec<u8> {
+        let keys = &self.sides[0];
+        let mut packet = [head, &[0]].concat();
+        let (aad, mut sealed) = (Aad::from(packet.clone()), frames.to_vec());
+        let nonce = Nonce::assume_unique_for_key(keys.iv);
+        keys.packet.seal_in_place_append_tag(nonce, aad, &mut sealed).unwrap();
+        packet.extend(sealed);
+        let sample = head.len() + NUMBER_LEN_MAX;
+        let mask = keys.header.new_mask(&packet[sample..sample + SAMPLE_LEN]).unwrap();
+        packet[0] ^= mask[0] & 0x0f;
+        packet[head.len()] ^= mask[1];
+        packet
+    }
+}
+
+/// Whether keys of that version can be made.
+pub(super) fn are_known(version: u32) -> bool {
+    salt(version).is_some()
+}
+
+fn salt(version: u32) -> Option<[u8; 20]> {
+    Some(match version {
+        VERSION_1 => SALT_1,
+        VERSION_2 => SALT_2,
+        draft if draft & DRAFT_MASK == DRAFTS => match draft & !DRAFT_MASK {
+            29..=32 => SALT_DRAFT_29,
+            33 | 34 => SALT_1,
+            _ => return None,
+        },
+        _ => return None,
+    })
 }
 
 /// A length of key material.

@@ -29,6 +29,7 @@ pub(super) struct Packet<'a> {
     pub(super) kind: Kind,
     pub(super) version: u32,
     pub(super) destination: &'a [u8],
+    pub(super) source: &'a [u8],
     /// From its first byte to its last.
     pub(super) bytes: &'a [u8],
     /// Where its packet number begins.
@@ -68,11 +69,12 @@ impl<'a> Packet<'a> {
             return Self::google(datagram, version);
         }
         let destination = number(&mut rest)?;
-        let _source = number(&mut rest)?;
+        let source = number(&mut rest)?;
         let whole = |kind| Self {
             kind,
             version,
             destination,
+            source,
             bytes: datagram,
             head: datagram.len(),
             behind: &[],
@@ -94,7 +96,8 @@ impl<'a> Packet<'a> {
         let length = usize::try_from(integer(&mut rest)?).ok()?;
         let behind = rest.get(length..)?;
         let bytes = &datagram[..datagram.len() - behind.len()];
-        Some(Self { kind, version, destination, bytes, head: bytes.len() - length, behind })
+        let head = bytes.len() - length;
+        Some(Self { kind, version, destination, source, bytes, head, behind })
     }
 
     /// Google's: lengths in one byte, and a datagram to itself.
@@ -103,7 +106,7 @@ impl<'a> Packet<'a> {
         let length = |it: u8| if it == 0 { 0 } else { usize::from(it) + 3 };
         let rest = &datagram[6..];
         let (destination, rest) = rest.split_at_checked(length(lengths >> 4))?;
-        let (_source, rest) = rest.split_at_checked(length(lengths & 15))?;
+        let (source, rest) = rest.split_at_checked(length(lengths & 15))?;
         let (is_first, number_len) = match version {
             GOOGLE_46 => (first & 0x30 == 0, usize::from(first & 3) + 1),
             _ => (first & 0x7f == 0x7f, 4),
@@ -113,6 +116,7 @@ impl<'a> Packet<'a> {
             kind: if is_first { Kind::Google } else { Kind::Other },
             version,
             destination,
+            source,
             bytes: datagram,
             head: datagram.len() - rest.len() + number_len,
             behind: &[],
