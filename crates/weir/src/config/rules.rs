@@ -6,8 +6,9 @@
 //! variables = "suricata.yaml"       # [Suricata's defaults] file with address-groups, port-groups
 //! geoip = "GeoLite2-Country.mmdb"   # [none] country database, for rules with the keyword `geoip`
 //! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
-//! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; or a
-//!                                   # socket: "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
+//! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; its
+//!                                   # folder is made where its parent is there; or a socket:
+//!                                   # "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
 //! eve_mib = 1024                    # [1024] at this size, the file is renamed to eve.json.1
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet

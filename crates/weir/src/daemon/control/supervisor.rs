@@ -44,7 +44,7 @@ use again::{Again, Left, start_again};
 use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
-    Sinks, announce, begin_datasets, bystanders, configure_keying, eve_file, mirrors_of,
+    Sinks, announce, begin_datasets, bystanders, change_alerts, configure_keying, mirrors_of,
     open_control, open_front_ends, start_alerts, start_datasets, start_exporter, start_keying,
     start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
@@ -474,7 +474,7 @@ impl Gateway {
         for (front_end, bases) in self.front_ends.iter_mut().zip(bases) {
             front_end.iter_mut().for_each(|it| it.set_bases(bases.clone()));
         }
-        if let Err(error) = self.alerts.change(eve_file(&settings)) {
+        if let Err(error) = change_alerts(&self.alerts, &settings) {
             tracing::error!(%error, "alerts go on to the file before");
         }
         if let Some(recorder) = &self.recorder {
