@@ -1,5 +1,6 @@
 //! Rule files from disk: what `weir rules check`, `weir read --rules` and the daemon load.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use weir_detect::dataset::{self, FileLocation, NamedFile};
 use weir_detect::hosts::{Hosts, System};
-use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
+use weir_detect::{LoadOptions, LoadReport, Loaded, RuleSet, RuleSource, Variables};
 
 use crate::countries;
 
@@ -245,6 +246,28 @@ pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Where it is told which rules do not run.
+pub const SEE_REFUSED: &str = "`weir rules check PATH` names each, and the keyword that stops it";
+
+/// What is said of rules that do not run, with the keywords that stop most; `None`: all run.
+pub fn left_out(report: &LoadReport) -> Option<String> {
+    /// Keywords that are named, at most.
+    const NAMED_MAX: usize = 6;
+    let (refused, enabled) = (report.refused.len(), report.enabled);
+    if refused == 0 {
+        return (report.runnable == 0).then(|| "no rule runs: nothing is looked for".to_owned());
+    }
+    let mut by_keyword: Vec<_> = report.by_keyword().into_iter().collect();
+    by_keyword.sort_by_key(|(_, count)| Reverse(*count));
+    let named = by_keyword.iter().take(NAMED_MAX).map(|(word, count)| format!("{count} {word}"));
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if by_keyword.len() > NAMED_MAX {
+        named += &format!(", {} others", by_keyword.len() - NAMED_MAX);
+    }
+    let none = if report.runnable == 0 { "no rule runs: nothing is looked for; " } else { "" };
+    Some(format!("{none}{refused} of {enabled} rules do not run, by keyword: {named}"))
+}
+
 /// The files to read: those named, and those of the folders named, one level and deeper.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut found = Found::default();
@@ -346,6 +369,9 @@ mod tests {
         fs::write(&rules, text).unwrap();
         let report = read(&[rules], Variables::default()).unwrap().compile().unwrap().report;
         assert_eq!((report.enabled, report.runnable), (2, 1));
+        let words = left_out(&report).unwrap();
+        assert_eq!(words, "1 of 2 rules do not run, by keyword: 1 dataset");
+        assert!(left_out(&LoadReport::default()).unwrap().starts_with("no rule runs"));
     }
 
     #[test]

@@ -215,6 +215,8 @@ pub struct Detection {
     pub set: Option<Arc<RuleSet>>,
     /// Rules that do not run, as long as that is known.
     pub refused: usize,
+    /// What was warned of when the rules were read.
+    pub warnings: Vec<String>,
 }
 
 impl Detection {
@@ -304,6 +306,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         drops_gaps: written.exceptions.gaps == WrittenException::Drop,
         set: None,
         refused: 0,
+        warnings: Vec::new(),
     })
 }
 
@@ -370,6 +373,7 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
         Ok(compiled) => {
             detection.set = Some(compiled.set);
             detection.refused = compiled.report.refused.len();
+            detection.warnings = rules::left_out(&compiled.report).into_iter().collect();
             warn_of_refused(&compiled.report, problems);
         }
         Err(error) => problems.error_in_file(
@@ -384,13 +388,8 @@ fn warn_of_refused(report: &LoadReport, problems: &mut Problems) {
         let remedy = "nothing need be done: the file is written anew without them";
         problems.warning_in_file(spoiled.as_str(), remedy);
     }
-    let refused = report.refused.len();
-    let names = "`weir rules check PATH` names each, and the keyword that stops it";
-    if report.runnable == 0 {
-        problems.warning_in_file("no rule runs: nothing is looked for", names);
-    } else if refused > 0 {
-        let enabled = report.enabled;
-        problems.warning_in_file(format!("{refused} of {enabled} rules do not run"), names);
+    if let Some(what) = rules::left_out(report) {
+        problems.warning_in_file(what, rules::SEE_REFUSED);
     }
 }
 

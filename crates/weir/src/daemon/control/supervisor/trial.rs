@@ -266,6 +266,7 @@ impl Gateway {
             (None, Some(_)) => ConfigurationState::Unconfirmed,
             (None, None) => ConfigurationState::Confirmed,
         };
+        let detection = self.settings.detection.as_ref();
         ConfigurationSnapshot {
             epoch: self.epoch,
             state,
@@ -274,7 +275,8 @@ impl Gateway {
             seconds_left: self.trial.as_ref().map(|trial| trial.left().as_secs_f64()),
             rollbacks: self.rollbacks,
             rolled_back_because: self.rolled_back.clone(),
-            rules_refused: self.settings.detection.as_ref().map_or(0, |it| it.refused as u64),
+            rules_refused: detection.map_or(0, |it| it.refused as u64),
+            rules_warnings: detection.map(|it| it.warnings.clone()).unwrap_or_default(),
         }
     }
 
