@@ -371,25 +371,22 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     };
     match compiled(&text) {
         Ok(compiled) => {
+            let warnings = text.warnings(&compiled.set, &compiled.report);
             detection.set = Some(compiled.set);
             detection.refused = compiled.report.refused.len();
-            detection.warnings = rules::left_out(&compiled.report).into_iter().collect();
-            warn_of_refused(&compiled.report, problems);
+            for spoiled in &compiled.report.spoiled {
+                let remedy = "nothing need be done: the file is written anew without them";
+                problems.warning_in_file(spoiled.as_str(), remedy);
+            }
+            for (what, remedy) in warnings {
+                detection.warnings.push(format!("{what}; {remedy}"));
+                problems.warning_in_file(what, remedy);
+            }
         }
         Err(error) => problems.error_in_file(
             format!("{error:#}"),
             "name fewer rules, or give the machine more memory",
         ),
-    }
-}
-
-fn warn_of_refused(report: &LoadReport, problems: &mut Problems) {
-    for spoiled in &report.spoiled {
-        let remedy = "nothing need be done: the file is written anew without them";
-        problems.warning_in_file(spoiled.as_str(), remedy);
-    }
-    if let Some(what) = rules::left_out(report) {
-        problems.warning_in_file(what, rules::SEE_REFUSED);
     }
 }
 
