@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -78,6 +79,15 @@ impl Text {
     /// Whether no rule is to find a checksum wrong.
     pub fn ignore_checksums(&mut self, ignores: bool) {
         self.options.ignores_checksums = ignores;
+    }
+
+    /// A number that other files give another one: theirs count that stand there to be read, and
+    /// not what rules themselves keep.
+    pub fn digest(&self) -> u64 {
+        let LoadOptions { classes, filters, files, .. } = &self.options;
+        let mut hasher = DefaultHasher::new();
+        (&self.sources, &self.variables, classes, filters, files).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// What to warn of in rules that were made of it, each with what to do.

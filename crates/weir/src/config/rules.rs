@@ -217,6 +217,8 @@ pub struct Detection {
     pub refused: usize,
     /// What was warned of when the rules were read.
     pub warnings: Vec<String>,
+    /// [`rules::Text::digest`] of what was read.
+    pub digest: u64,
 }
 
 impl Detection {
@@ -307,6 +309,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         set: None,
         refused: 0,
         warnings: Vec::new(),
+        digest: 0,
     })
 }
 
@@ -351,18 +354,38 @@ fn eve(
     Some(EveFile { path, place, bytes_max, has_records, fast })
 }
 
+/// Goes on with the rules of `kept`, whatever their files say by now.
+pub(super) fn keep(settings: &mut Settings, kept: &Detection) {
+    let Some(detection) = &mut settings.detection else { return };
+    detection.set.clone_from(&kept.set);
+    (detection.refused, detection.digest) = (kept.refused, kept.digest);
+    detection.warnings.clone_from(&kept.warnings);
+}
+
+/// The digest of the rules that `settings` name, as they stand on disk; 0 without rules.
+///
+/// # Errors
+/// They cannot be read.
+pub fn digest(settings: &Settings) -> anyhow::Result<u64> {
+    settings.detection.as_ref().map_or(Ok(0), |it| Ok(read(it)?.digest()))
+}
+
+fn read(detection: &Detection) -> anyhow::Result<rules::Text> {
+    let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
+    rules::read(&detection.paths, variables.unwrap_or_default())
+}
+
 /// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of
 /// others' rules always has some.
 pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     let Some(detection) = &mut settings.detection else { return };
-    let read = || -> anyhow::Result<rules::Text> {
-        let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
-        let mut text = rules::read(&detection.paths, variables.unwrap_or_default())?;
+    let read_all = || -> anyhow::Result<rules::Text> {
+        let mut text = read(detection)?;
         text.read_kept(&settings.gateway.datasets())?;
         detection.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
         Ok(text)
     };
-    let text = match read() {
+    let text = match read_all() {
         Ok(text) => text,
         Err(error) => {
             let remedy = "correct `paths`, `variables` and `geoip` in [rules]";
@@ -373,6 +396,7 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
         Ok(compiled) => {
             let warnings = text.warnings(&compiled.set, &compiled.report);
             detection.set = Some(compiled.set);
+            detection.digest = text.digest();
             detection.refused = compiled.report.refused.len();
             for spoiled in &compiled.report.spoiled {
                 let remedy = "nothing need be done: the file is written anew without them";

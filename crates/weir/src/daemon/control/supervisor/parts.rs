@@ -74,6 +74,11 @@ pub(super) fn start_exporter(settings: &Settings) -> Result<Exporter> {
     Exporter::start(&settings.collectors, clock::time()).context("cannot export flow records")
 }
 
+/// By which other rules are told apart; 0 without rules.
+pub(super) fn rules_digest(settings: &Settings) -> u64 {
+    settings.detection.as_ref().map_or(0, |it| it.digest)
+}
+
 /// Where `[rules]` have alerts written.
 fn eve_file(settings: &Settings) -> Option<EveFile> {
     settings.detection.as_ref().and_then(|it| it.eve.clone())
