@@ -64,9 +64,10 @@ pub struct ReadArgs {
     #[arg(long, value_enum, default_value = "ipfix", requires = "export")]
     pub export_format: ExportFormat,
     /// Look at the packets with these detection rules: a file, or a folder of *.rules
-    #[arg(long, value_name = "PATH", requires = "eve", conflicts_with_all = ["export", "csv"])]
+    #[arg(long, value_name = "PATH", requires = "eve")]
+    #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub rules: Vec<PathBuf>,
-    /// Write the alerts there, as EVE JSON
+    /// Write the alerts there, as EVE JSON; `-` is standard output
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub eve: Option<PathBuf>,
     /// Kinds of events to write beside alerts and drops, by EVE's names, commas between them: all,
