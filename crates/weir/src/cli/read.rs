@@ -128,6 +128,9 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     for error in analysis.files.iter().filter_map(|file| file.error.as_ref()) {
         eprintln!("weir: {error}");
     }
+    for file in analysis.files.iter().filter(|file| file.stats.truncated_records > 0) {
+        eprintln!("weir: {}: it ends within a packet", file.path.display());
+    }
     let mut out = io::stdout().lock();
     out.write_all(render(args, &analysis)?.as_bytes())?;
     out.flush()?;

@@ -141,6 +141,11 @@ fn what_rules_did_not_see_of_a_capture_is_said() {
     assert!(text.starts_with("1 packets, "), "{text}");
     assert!(text.contains("1 packets stand in the captures in part alone"), "{text}");
     assert!(text.contains("1 packets were cut off"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "it was not read to its end");
+    let output = weir(&["read"], &[&path("a.pcap")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.ends_with("a.pcap: it ends within a packet\n"), "{said}");
     let output = weir(&[&arguments[..], &["--json"]].concat(), &[&path("a.pcap")]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["truncated"], &report["cut_records"]), (&1.into(), &1.into()));

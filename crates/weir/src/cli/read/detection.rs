@@ -43,6 +43,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         }
     }
     let seen = detection.finish()?;
+    is_complete &= seen.cut_records == 0;
     if args.json {
         print_json(&summary(&seen, &report))?;
     } else {

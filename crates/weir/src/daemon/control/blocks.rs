@@ -57,7 +57,8 @@ impl BlockBook {
     pub fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join(FILE);
         let lists = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Lists::default(),
             Err(error) => return Err(error),
         };
