@@ -127,7 +127,7 @@ impl History {
         let to = self.digest_path("rolled-back");
         match fs::rename(self.digest_path("unconfirmed"), &to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot write {}", to.display()));
+                Err(error).with_context(|| format!("cannot write {}", to.display()))
             }
             _ => self.rename("unconfirmed", "rolled-back"),
         }

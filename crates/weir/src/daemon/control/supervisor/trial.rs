@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The way back is read and checked before anything is tried, and kept ready in memory, with the
-//! rules that ran: their files may have changed with what is tried. What was taken back is not taken again by itself: neither by a restart nor by SIGHUP. The files behind
-//! this are `history`'s; the clock is the monotonic one.
+//! rules that ran: their files may have changed with what is tried. What was taken back is not
+//! taken again by itself: neither by a restart nor by SIGHUP. The files behind this are
+//! `history`'s; the clock is the monotonic one.
 
 use std::time::{Duration, Instant};
 
