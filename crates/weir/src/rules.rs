@@ -1,16 +1,20 @@
 //! Rule files from disk: what `weir rules check`, `weir read --rules` and the daemon load.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weir_detect::dataset::{self, FileLocation, NamedFile};
 use weir_detect::hosts::{Hosts, System};
-use weir_detect::{LoadOptions, Loaded, RuleSet, RuleSource, Variables};
+use weir_detect::{Classes, LoadOptions, LoadReport, Loaded, RuleSet, RuleSource, Variables};
 
 use crate::countries;
+
+mod classes;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -25,13 +29,16 @@ pub struct Text {
     sources: Vec<RuleSource>,
     options: LoadOptions,
     variables: Variables,
+    /// Those that files have; among the options are others too.
+    classes: Classes,
 }
 
 impl Text {
     /// Compiles otherwise; the classes that were read stay.
     pub fn set_options(&mut self, options: LoadOptions) {
-        let mut classes = options.classes.clone();
-        classes.add(std::mem::take(&mut self.options.classes));
+        let mut classes = classes::built_in();
+        classes.add(options.classes.clone());
+        classes.add(self.classes.clone());
         let files = std::mem::take(&mut self.options.files);
         let kept = std::mem::take(&mut self.options.kept);
         let countries = self.options.countries.take();
@@ -74,12 +81,28 @@ impl Text {
         self.options.ignores_checksums = ignores;
     }
 
+    /// A number that other files give another one: theirs count that stand there to be read, and
+    /// not what rules themselves keep.
+    pub fn digest(&self) -> u64 {
+        let LoadOptions { classes, filters, files, .. } = &self.options;
+        let mut hasher = DefaultHasher::new();
+        (&self.sources, &self.variables, classes, filters, files).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// What to warn of in rules that were made of it, each with what to do.
+    pub fn warnings(&self, rules: &RuleSet, report: &LoadReport) -> Vec<(String, &'static str)> {
+        let unknown = classes::unknown(rules, &self.options.classes);
+        let left_out = left_out(report).map(|it| (it, SEE_REFUSED));
+        left_out.into_iter().chain(unknown.map(|it| (it, ADD_CLASSES))).collect()
+    }
+
     /// Makes rules of it that can run.
     ///
     /// # Errors
     /// The matcher has no memory.
     pub fn compile(&self) -> Result<Loaded> {
-        let Self { sources, options, variables } = self;
+        let Self { sources, options, variables, .. } = self;
         RuleSet::load(sources, variables, options).context("the rules cannot be compiled")
     }
 }
@@ -88,10 +111,10 @@ impl Text {
 /// their names, and each folder's `classification.config` and `threshold.config`.
 ///
 /// # Errors
-/// A path cannot be read.
+/// A path cannot be read, or a file of classes has none.
 pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
-    let mut options = LoadOptions::default();
-    let mut sources = Vec::new();
+    let mut options = LoadOptions { classes: classes::built_in(), ..LoadOptions::default() };
+    let (mut sources, mut of_files) = (Vec::new(), Classes::default());
     let of_sets = variables.sets.iter().flat_map(|it| dataset::files_of_set(it));
     for named in of_sets.filter(|it| it.place == FileLocation::Beside) {
         let set = text(Path::new(&named.name))?;
@@ -101,7 +124,7 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
         let text = text(&file)?;
         let is = |name: &str| file.file_name().is_some_and(|it| it == name);
         if is("classification.config") {
-            options.classes.read(&text);
+            classes::read(&text, &file, &mut of_files)?;
         } else if is("threshold.config") {
             options.filters.push_str(&text);
             options.filters.push('\n');
@@ -117,7 +140,8 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
             sources.push(RuleSource { name: file.display().to_string(), text });
         }
     }
-    Ok(Text { sources, options, variables })
+    options.classes.add(of_files.clone());
+    Ok(Text { sources, options, variables, classes: of_files })
 }
 
 /// Address and port groups of a suricata.yaml, what hosts are (`host-os-policy`) and sets of values
@@ -125,22 +149,48 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
 /// below those keys. What a set loads is relative to that file.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file cannot be read, or is no such file.
 pub fn variables(path: &Path) -> Result<Variables> {
     read_variables(&text(path)?, path.parent().unwrap_or(Path::new(".")))
+        .with_context(|| format!("{} cannot be used", path.display()))
+}
+
+/// Refuses what is no YAML, or more of it than is read here: it would be misread.
+fn check_yaml(line: &str, bare: &str) -> Result<()> {
+    let indent = &line[..line.len() - line.trim_start().len()];
+    if indent.contains('\t') {
+        bail!("YAML indents by spaces, and there is a tab");
+    }
+    let value = match bare.split_once(':') {
+        Some((_, value)) => value.trim(),
+        None if bare.starts_with("- ") => return Ok(()),
+        None => bail!("`{bare}` is no `NAME: \"VALUE\"` in one line"),
+    };
+    for quote in ['"', '\''] {
+        if value.starts_with(quote) && (value.len() < 2 || !value.ends_with(quote)) {
+            bail!("`{value}` has no closing quote in its line");
+        }
+    }
+    if value.matches('[').count() != value.matches(']').count() {
+        bail!("`{value}` has a bracket without its other");
+    }
+    Ok(())
 }
 
 fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
     let mut variables = Variables::default();
     let mut hosts = Vec::new();
     let mut section: Option<(usize, Section)> = None;
-    for line in text.lines() {
+    let (mut is_empty, mut has_sections) = (true, false);
+    for (line, number) in text.lines().zip(1..) {
         let bare = line.split(" #").next().unwrap_or_default().trim_end();
         let indent = bare.len() - bare.trim_start().len();
         let bare = bare.trim();
         if bare.is_empty() || bare.starts_with('#') {
             continue;
         }
+        is_empty = false;
+        has_sections |= section.is_some();
         match bare {
             "address-groups:" => section = Some((indent, Section::Addresses)),
             "port-groups:" => section = Some((indent, Section::Ports)),
@@ -152,6 +202,7 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
                     section = None;
                     continue;
                 }
+                check_yaml(line, bare).with_context(|| format!("line {number}"))?;
                 let Some((name, value)) = bare.split_once(':') else { continue };
                 let name = name.trim();
                 let value = value.trim().trim_matches(['"', '\'']);
@@ -175,6 +226,9 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
                 .insert(name.to_owned(), value.to_owned());
             }
         }
+    }
+    if !is_empty && !has_sections {
+        bail!("no `address-groups`, `port-groups`, `host-os-policy` or `datasets` with something");
     }
     let of_rules = variables.sets.iter().find_map(|it| it.strip_prefix("rules, "));
     let allows =
@@ -245,6 +299,31 @@ pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What to do about classes that nobody knows.
+const ADD_CLASSES: &str = "write them into a classification.config among the rule files";
+
+/// Where it is told which rules do not run.
+pub const SEE_REFUSED: &str = "`weir rules check PATH` names each, and the keyword that stops it";
+
+/// What is said of rules that do not run, with the keywords that stop most; `None`: all run.
+pub fn left_out(report: &LoadReport) -> Option<String> {
+    /// Keywords that are named, at most.
+    const NAMED_MAX: usize = 6;
+    let (refused, enabled) = (report.refused.len(), report.enabled);
+    if refused == 0 {
+        return (report.runnable == 0).then(|| "no rule runs: nothing is looked for".to_owned());
+    }
+    let mut by_keyword: Vec<_> = report.by_keyword().into_iter().collect();
+    by_keyword.sort_by_key(|(_, count)| Reverse(*count));
+    let named = by_keyword.iter().take(NAMED_MAX).map(|(word, count)| format!("{count} {word}"));
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if by_keyword.len() > NAMED_MAX {
+        named += &format!(", {} others", by_keyword.len() - NAMED_MAX);
+    }
+    let none = if report.runnable == 0 { "no rule runs: nothing is looked for; " } else { "" };
+    Some(format!("{none}{refused} of {enabled} rules do not run, by keyword: {named}"))
+}
+
 /// The files to read: those named, and those of the folders named, one level and deeper.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut found = Found::default();
@@ -312,6 +391,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_such_file_is_refused() {
+        for (text, why) in [
+            ("rubbish\n", "no `address-groups`"),
+            ("address-groups:\n", "no `address-groups`"),
+            ("address-groups:\n  HOME_NET\n", "`HOME_NET` is no `NAME: \"VALUE\"`"),
+            ("address-groups:\n  HOME_NET: \"[10.0.0.0/8\n", "no closing quote"),
+            ("address-groups:\n  HOME_NET: [10.0.0.0/8\n", "a bracket without"),
+            ("address-groups:\n\tHOME_NET: any\n", "a tab"),
+        ] {
+            let error = read_variables(text, Path::new("/etc")).unwrap_err();
+            assert!(format!("{error:#}").contains(why), "{error:#}");
+        }
+        read_variables("# nothing\n---\n%YAML 1.1\n", Path::new("")).unwrap_err();
+        read_variables("# nothing\n", Path::new("")).unwrap();
+    }
+
+    #[test]
     fn what_hosts_are_is_read_with_and_without_quotes() {
         let text = "host-os-policy:\n  windows: [0.0.0.0/0]\n  bsd: []\n\
                     \x20 linux: [10.0.0.0/8, \"fd77::1\", '192.168.1.100']\n";
@@ -346,6 +442,34 @@ mod tests {
         fs::write(&rules, text).unwrap();
         let report = read(&[rules], Variables::default()).unwrap().compile().unwrap().report;
         assert_eq!((report.enabled, report.runnable), (2, 1));
+        let words = left_out(&report).unwrap();
+        assert_eq!(words, "1 of 2 rules do not run, by keyword: 1 dataset");
+        assert!(left_out(&LoadReport::default()).unwrap().starts_with("no rule runs"));
+    }
+
+    #[test]
+    fn classes_have_a_severity_by_themselves_and_those_that_nobody_knows_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let rule = |class: &str, sid: u32| {
+            format!("alert ip any any -> any any (classtype:{class}; sid:{sid};)\n")
+        };
+        let names = ["attempted-admin", "nobodys", "mine"];
+        let text: String = names.iter().zip(1..).map(|(name, sid)| rule(name, sid)).collect();
+        fs::write(folder.path().join("one.rules"), text).unwrap();
+        let classes = folder.path().join("classification.config");
+        fs::write(&classes, "config classification: mine,My own,2\n").unwrap();
+        let text = read(&[folder.path().to_owned()], Variables::default()).unwrap();
+        let Loaded { rules, report } = text.compile().unwrap();
+        let rule = |index| rules.rule(weir_detect::RuleIndex(index));
+        let severities = [0, 1, 2].map(|it| (rule(it).class.as_str(), rule(it).priority));
+        for expected in [("attempted-admin", 1), ("nobodys", 3), ("mine", 2)] {
+            assert!(severities.contains(&expected), "{severities:?}");
+        }
+        let warnings = text.warnings(&rules, &report);
+        let words: Vec<_> = warnings.iter().map(|it| it.0.as_str()).collect();
+        assert_eq!(words, ["classtype without a class, so that severity is 3: nobodys"]);
+        fs::write(&classes, "rubbish").unwrap();
+        assert!(read(&[folder.path().to_owned()], Variables::default()).is_err());
     }
 
     #[test]

@@ -11,7 +11,8 @@ use super::{Kind, VALUES_MAX};
 /// Values within each other, at most.
 const DEPTH_MAX: u8 = 64;
 
-/// Reads the values of a file; objects without a value of the kind are passed over.
+/// Reads the values of a file. What has nothing at the key is passed over, as by Suricata; what has
+/// something else there than a value of the kind is wrong.
 pub(super) fn read(
     set: &str,
     kind: Kind,
@@ -21,16 +22,23 @@ pub(super) fn read(
     let wrong = || format!("dataset {set}: this is no JSON");
     let mut values = Values::default();
     let mut is_full = false;
-    let mut take = |object: &str| {
-        let Some((value, context)) = known(kind, object, options) else { return };
+    let mut bad = None;
+    let mut take = |object: &str, number: usize| {
+        let found = options.value_key.and_then(|key| at(object, key));
+        let Some(found) = found else { return };
+        let Some((value, context)) = known(kind, object, found, options) else {
+            bad.get_or_insert(number);
+            return;
+        };
         match values.len() < VALUES_MAX {
             true => values.put_known(value, context),
             false => is_full = true,
         }
     };
     if options.format == Format::JsonLines {
-        for line in text.lines().map(str::trim).filter(|it| !it.is_empty()) {
-            take(whole(line).ok_or_else(wrong)?);
+        let lines = text.lines().map(str::trim).zip(1..).filter(|it| !it.0.is_empty());
+        for (line, number) in lines {
+            take(whole(line).ok_or_else(wrong)?, number);
         }
     } else {
         let whole = whole(text).ok_or_else(wrong)?;
@@ -39,7 +47,13 @@ pub(super) fn read(
             let place = options.array_key.unwrap_or("the file's beginning");
             format!("dataset {set}: no array at {place}")
         })?;
-        objects.into_iter().for_each(take);
+        objects.into_iter().zip(1..).for_each(|(object, number)| take(object, number));
+    }
+    // What stands there is told nobody: the file may be another than was meant.
+    if let Some(number) = bad {
+        let place = if options.format == Format::JsonLines { "line" } else { "element" };
+        let (key, kind) = (options.value_key.unwrap_or_default(), kind.written_as());
+        return Err(format!("dataset {set}: {place} {number} has no {kind} at {key}"));
     }
     if is_full {
         return Err(format!("dataset {set}: more than {VALUES_MAX} values"));
@@ -51,10 +65,15 @@ pub(super) fn read(
     Ok(values)
 }
 
-/// The value of an object, and what is known of it.
-fn known(kind: Kind, object: &str, options: &Options<'_>) -> Option<(Vec<u8>, Arc<str>)> {
+/// The value of an object that was found in it, and what is known of it.
+fn known(
+    kind: Kind,
+    object: &str,
+    found: &str,
+    options: &Options<'_>,
+) -> Option<(Vec<u8>, Arc<str>)> {
     let key = options.value_key?;
-    let text = string(at(object, key)?)?;
+    let text = string(found)?;
     let value = match kind {
         Kind::String => kind.seen(text.as_bytes())?,
         _ => kind.written(&text)?,

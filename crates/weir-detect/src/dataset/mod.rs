@@ -300,13 +300,7 @@ impl Definitions {
             }
             (Format::Lines, None) => match read_lines(kind, text, has_reputation) {
                 (values, None) => values,
-                (_, Some(bad)) => {
-                    let line = bad.first;
-                    return Err(format!(
-                        "dataset {name}: line {line} of its file is no value, or there are more \
-                         than {VALUES_MAX}"
-                    ));
-                }
+                (_, Some(bad)) => return Err(bad.refusal(name, kind, has_reputation)),
             },
             _ => json::read(name, kind, text, options)?,
         };
@@ -351,11 +345,26 @@ struct BadLines {
     /// From 1.
     first: usize,
     count: usize,
+    /// The first is a value for which there is no room.
+    is_too_many: bool,
 }
 
 impl BadLines {
+    fn refusal(&self, set: &str, kind: Kind, has_reputation: bool) -> String {
+        let line = self.first;
+        if self.is_too_many {
+            return format!("dataset {set}: more than {VALUES_MAX} values, from line {line} on");
+        }
+        let wanted = match kind {
+            Kind::String => "text in base64",
+            _ => kind.written_as(),
+        };
+        let behind = if has_reputation { " with a reputation behind it" } else { "" };
+        format!("dataset {set}: line {line} of its file is no {wanted}{behind}")
+    }
+
     fn said_of(&self, file: &str) -> String {
-        let Self { first, count } = self;
+        let Self { first, count, .. } = self;
         format!(
             "dataset file {file}: lines that are no values were left out: {count}, the first is \
              line {first}"
@@ -381,8 +390,9 @@ fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<B
             (Some(value), Some(reputation)) if values.len() < VALUES_MAX => {
                 values.put(value, reputation.into());
             }
-            _ => {
-                bad.get_or_insert(BadLines { first: number, count: 0 }).count += 1;
+            (value, reputation) => {
+                let is_too_many = value.is_some() && reputation.is_some();
+                bad.get_or_insert(BadLines { first: number, count: 0, is_too_many }).count += 1;
             }
         }
     }
@@ -390,6 +400,18 @@ fn read_lines(kind: Kind, text: &str, has_reputation: bool) -> (Values, Option<B
 }
 
 impl Kind {
+    /// What a value of it is called.
+    fn written_as(self) -> &'static str {
+        match self {
+            Self::String => "text",
+            Self::Md5 => "MD5",
+            Self::Sha256 => "SHA-256",
+            Self::Ip => "IP address",
+            Self::Ipv4 => "IPv4 address",
+            Self::Ipv6 => "IPv6 address",
+        }
+    }
+
     fn from_name(name: &str) -> Result<Self, String> {
         Ok(match name {
             "string" => Self::String,

@@ -114,7 +114,7 @@ fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
     let texts = Texts { beside: &beside, kept: &kept };
     let mut definitions = Definitions::default();
     let why = definitions.dataset("isset,a,type string,load list", texts).unwrap_err();
-    assert_eq!(why, "dataset a: line 2 of its file is no value, or there are more than 4000000");
+    assert_eq!(why, "dataset a: line 2 of its file is no text in base64");
     let test = definitions.dataset("isset,b,type string,state kept", texts).unwrap();
     let spoiled = definitions.take_spoiled();
     assert_eq!(spoiled.len(), 1);
@@ -242,6 +242,21 @@ fn objects_of_json_tell_what_is_known_of_a_value() {
     assert_eq!(told, [r#"{"host":"bad","n":2}"#, r#"{"why":"x"}"#]);
     sets.forget_found();
     assert!(sets.found().is_empty());
+}
+
+#[test]
+fn an_object_of_json_with_another_kind_of_value_refuses_the_rule() {
+    for (format, text, place) in [
+        ("json", r#"[{"ip":"10.0.0.1"},{"nope":1},3,{"ip":"foo"}]"#, "element 4"),
+        ("json", r#"[{"ip":"10.0.0.1"},{"ip":7}]"#, "element 2"),
+        ("ndjson", "{\"ip\":\"10.0.0.1\"}\n\n{\"ip\":null}\n", "line 3"),
+    ] {
+        let beside = BTreeMap::from([("a".to_owned(), text.to_owned())]);
+        let texts = Texts { beside: &beside, kept: &KeptFiles::default() };
+        let rule = format!("isset,a,type ip,load a,format {format},value_key ip,context_key k");
+        let why = Definitions::default().dataset(&rule, texts).unwrap_err();
+        assert_eq!(why, format!("dataset a: {place} has no IP address at ip"));
+    }
 }
 
 #[test]

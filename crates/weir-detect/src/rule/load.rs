@@ -66,9 +66,15 @@ impl Classes {
         self.descriptions.extend(others.descriptions);
     }
 
+    /// Whether there is a class of this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.priorities.contains_key(name)
+    }
+
     /// Reads `config classification: short-name,description,priority` lines; others are passed
-    /// over.
-    pub fn read(&mut self, text: &str) {
+    /// over. Returns how many there were.
+    pub fn read(&mut self, text: &str) -> usize {
+        let mut count = 0;
         for line in text.lines() {
             let Some(rest) = line.trim().strip_prefix("config classification:") else { continue };
             let mut parts = rest.splitn(2, ',');
@@ -78,7 +84,9 @@ impl Classes {
             let Ok(priority) = priority.trim().parse() else { continue };
             self.priorities.insert(name.to_owned(), priority);
             self.descriptions.insert(name.to_owned(), description.trim().to_owned());
+            count += 1;
         }
+        count
     }
 }
 

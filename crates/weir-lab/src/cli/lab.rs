@@ -123,7 +123,7 @@ Examples:
 
 Exit codes:
   0  it is gone, or none stood
-  1  several stand, or a namespace does not go away";
+  1  several stand, or others than the one named, or a namespace does not go away";
 
 #[derive(Debug, Args)]
 struct DownArgs {
@@ -303,14 +303,18 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
 }
 
 fn run_down(args: &DownArgs) -> Result<ExitCode> {
+    let standing = topology::abandoned();
     let removed = match (&args.id, args.all) {
         (Some(id), _) => topology::remove_abandoned(id)?,
         (None, true) => topology::sweep()?,
-        (None, false) => match only(&topology::abandoned())? {
+        (None, false) => match only(&standing)? {
             Some(id) => topology::remove_abandoned(id)?,
             None => Vec::new(),
         },
     };
+    if let Some(id) = args.id.as_ref().filter(|_| removed.is_empty() && !standing.is_empty()) {
+        anyhow::bail!("no lab {id} is left standing; there are: {}", standing.join(", "));
+    }
     if removed.is_empty() {
         println!("no lab was left standing");
     }

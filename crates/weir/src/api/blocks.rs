@@ -20,6 +20,9 @@ pub enum BlocksRequest {
         ttl_s: Option<u64>,
         /// Why, in the operator's words.
         reason: String,
+        /// Whoever it is: all addresses, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// Drop it no longer.
     Unblock {

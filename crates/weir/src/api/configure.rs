@@ -72,6 +72,8 @@ pub struct ConfigurationSnapshot {
     pub rolled_back_because: Option<String>,
     /// Detection rules that do not run.
     pub rules_refused: u64,
+    /// What was warned of when the rules were read.
+    pub rules_warnings: Vec<String>,
 }
 
 /// How the configuration in force stands.

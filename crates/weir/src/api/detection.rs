@@ -110,6 +110,20 @@ impl AlertsSnapshot {
 }
 
 impl DetectionSnapshot {
+    /// For people.
+    pub fn line(&self) -> String {
+        let Self { rules, mode, packets, alerts, would_drop, .. } = self;
+        if *rules == 0 {
+            return "  rules: NONE RUNS: nothing is looked for\n".to_owned();
+        }
+        let may = if mode == "watch" { "only watch" } else { mode };
+        let passed = match would_drop {
+            0 => String::new(),
+            count => format!(", {count} packets passed that rules drop"),
+        };
+        format!("  rules: {rules} run and {may}; {packets} packets, {alerts} alerts{passed}\n")
+    }
+
     /// What one worker's rules did.
     pub fn new(detection: &Detection) -> Self {
         let counters = detection.counters();

@@ -73,6 +73,9 @@ enum BlockCommand {
         /// Why, for who reads the list
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
+        /// Block everybody too, where the prefix says so (0.0.0.0/0, ::/0)
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -149,21 +152,22 @@ fn ttl(text: &str) -> Result<Duration, String> {
 /// No gateway answers, or it refuses.
 pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
     let (request, gateway) = match &args.command {
-        BlockCommand::Add { prefix, ttl, reason, gateway } => {
-            let ttl_s = ttl.map(|it| it.as_secs());
-            (BlocksRequest::Block { prefix: *prefix, ttl_s, reason: reason.clone() }, gateway)
+        BlockCommand::Add { prefix, ttl, reason, force, gateway } => {
+            let (prefix, force) = (*prefix, *force);
+            let (ttl_s, reason) = (ttl.map(|it| it.as_secs()), reason.clone());
+            (BlocksRequest::Block { prefix, ttl_s, reason, force }, gateway)
         }
         BlockCommand::List { gateway } => (BlocksRequest::List, gateway),
         BlockCommand::Remove { prefix, gateway } => {
             (BlocksRequest::Unblock { prefix: *prefix }, gateway)
         }
     };
-    let is_list = request == BlocksRequest::List;
+    let done = done(&request);
     let lists = ask(request, gateway)?;
-    if gateway.json {
-        print_json(&lists.blocks)?;
-    } else if is_list {
-        show_blocks(&lists)?;
+    match (gateway.json, done) {
+        (true, _) => print_json(&lists.blocks)?,
+        (false, Some(done)) => println!("{done}"),
+        (false, None) => show_blocks(&lists)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -182,14 +186,32 @@ pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
             (BlocksRequest::Disallow { prefix: *prefix }, gateway)
         }
     };
-    let is_list = request == BlocksRequest::List;
+    let done = done(&request);
     let lists = ask(request, gateway)?;
-    if gateway.json {
-        print_json(&lists.allowed)?;
-    } else if is_list {
-        show_allowed(&lists)?;
+    match (gateway.json, done) {
+        (true, _) => print_json(&lists.allowed)?,
+        (false, Some(done)) => println!("{done}"),
+        (false, None) => show_allowed(&lists)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is so once a request was granted; `None`: nothing changes, and the list is asked for.
+fn done(request: &BlocksRequest) -> Option<String> {
+    Some(match request {
+        BlocksRequest::List => return None,
+        BlocksRequest::Block { prefix, ttl_s: None, .. } => {
+            format!("{prefix} is blocked until it is removed")
+        }
+        BlocksRequest::Block { prefix, ttl_s: Some(seconds), .. } => {
+            format!("{prefix} is blocked for {seconds} s")
+        }
+        BlocksRequest::Unblock { prefix } => format!("{prefix} is blocked no longer"),
+        BlocksRequest::Allow { prefix, .. } => {
+            format!("{prefix} is dropped by no block and no rule")
+        }
+        BlocksRequest::Disallow { prefix } => format!("{prefix} is judged like others"),
+    })
 }
 
 fn ask(request: BlocksRequest, gateway: &GatewayArgs) -> Result<BlocksSnapshot> {

@@ -9,7 +9,7 @@ use super::args::CheckArgs;
 use super::{EXIT_USAGE, print_json};
 use crate::config::problem::Severity;
 use crate::config::{self, KeyAccess, Problems};
-use crate::daemon::control::preflight;
+use crate::daemon::control::{alert_files, preflight};
 use crate::machine::Machine;
 
 #[derive(Serialize)]
@@ -30,6 +30,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
             for what in preflight::missing_ports(&loaded.settings) {
                 problems.warning_in_file(what, "`weir up` waits for it, and then fails");
             }
+            alert_files::check(&loaded.settings, &mut problems);
             if let Ok(machine) = Machine::read() {
                 preflight::check_mtu(&loaded.settings, &machine, &mut problems);
                 preflight::check_mirrors(&loaded.settings, &machine, &mut problems);

@@ -26,21 +26,43 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     if drops.is_empty() {
         println!("nothing was dropped");
     }
-    for drop in drops {
-        println!("{:>14}  {:<22} {:<10} {}", drop.count, drop.reason, drop.interface, drop.meaning);
-        for (line, packets) in &drop.by_line {
-            println!("{packets:>18}  by line {}", shown(line));
-        }
-    }
+    print!("{}", words(&drops));
     Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Serialize)]
+/// For people: a line for each port and reason, and behind it what dropped there. Lines of access
+/// and rules count for both ports of a pair together: where both dropped, they follow at the end.
+fn words(drops: &[Dropped]) -> String {
+    let mut text = String::new();
+    for drop in drops {
+        let Dropped { count, reason, interface, meaning, .. } = drop;
+        text += &format!("{count:>14}  {reason:<22} {interface:<10} {meaning}\n");
+        if drop.both_ports.is_none() {
+            text += &drop.blamed(*count);
+        }
+    }
+    for drop in drops {
+        let Some(count) = drop.both_ports else { continue };
+        let Dropped { pair, reason, .. } = drop;
+        text += &format!("\n{count:>14}  {reason:<22} both ports of pair {}\n", shown(pair));
+        text += &drop.blamed(count);
+    }
+    text
+}
+
+#[derive(Default, Serialize)]
 struct Dropped {
     pair: String,
-    /// Of lines of access and of rules: packets that each dropped, of both sides.
+    /// Packets that lines of access dropped for this reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     by_line: BTreeMap<String, u64>,
+    /// Packets that rules dropped.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    by_rule: BTreeMap<String, u64>,
+    /// Both ports dropped for this reason: so many. `by_line` and `by_rule` are of both, and stand
+    /// at the first of them only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    both_ports: Option<u64>,
     interface: String,
     side: &'static str,
     reason: String,
@@ -48,9 +70,31 @@ struct Dropped {
     meaning: &'static str,
 }
 
+impl Dropped {
+    /// What dropped, of `count` packets, most frequent first.
+    fn blamed(&self, count: u64) -> String {
+        let lines = self.by_line.iter().map(|(name, packets)| ("line", name, packets));
+        let rules = self.by_rule.iter().map(|(name, packets)| ("rule", name, packets));
+        let mut all: Vec<_> = lines.chain(rules).collect();
+        all.sort_by_key(|(_, _, packets)| std::cmp::Reverse(**packets));
+        let mut text = String::new();
+        for (kind, name, packets) in all {
+            text += &format!("{packets:>18}  by {kind} {}\n", shown(name));
+        }
+        // Counts of rules begin anew with other rules; those of ports do not.
+        let known: u64 = self.by_rule.values().sum();
+        if self.reason == DropReason::Rule.name() && known < count {
+            let rest = count - known;
+            text += &format!("{rest:>18}  by rules before the last reload, and floods cut early\n");
+        }
+        text
+    }
+}
+
 fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
     let mut drops = Vec::new();
     for pair in &snapshot.pairs {
+        let first = drops.len();
         let kernel = pair.kernel.as_ref().map(|side| ("kernel", side));
         for (name, side) in [("host", &pair.host), ("wire", &pair.wire)].into_iter().chain(kernel) {
             let mut add = |reason: &str, count: u64, meaning: &'static str| {
@@ -61,7 +105,7 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                     reason: reason.to_owned(),
                     count,
                     meaning: meaning.trim(),
-                    by_line: by_line(pair, reason),
+                    ..Dropped::default()
                 });
             };
             for (reason, count) in &side.dropped_by_reason {
@@ -75,20 +119,35 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                 add("guard", side.guard_dropped, meaning);
             }
         }
+        blame(pair, &mut drops[first..]);
     }
     drops.sort_by_key(|drop| std::cmp::Reverse(drop.count));
     drops
 }
 
-/// Which lines of access, or which rules, dropped what was dropped for `reason`.
-fn by_line(pair: &PairSnapshot, reason: &str) -> BTreeMap<String, u64> {
-    if reason == DropReason::Rule.name() {
-        let enforced = pair.detection.iter().filter(|it| it.mode == "enforce");
-        let rules = enforced.flat_map(|it| &it.drops);
-        return rules.map(|it| (format!("{} {}", it.sid, it.signature), it.packets)).collect();
-    }
-    let access = pair.access.iter().filter(|_| reason == DropReason::AccessDenied.name());
-    access.flat_map(AccessSnapshot::denied).map(|it| (it.name.clone(), it.packets)).collect()
+/// Adds what dropped to the pair's `drops`: lines of access and rules.
+fn blame(pair: &PairSnapshot, drops: &mut [Dropped]) {
+    let access = pair.access.iter().flat_map(AccessSnapshot::denied);
+    let mut by_line: BTreeMap<_, _> = access.map(|it| (it.name.clone(), it.packets)).collect();
+    // Those of rules include packets that passed, for who is allowed or because rules watch.
+    let rules = pair.detection.iter().flat_map(|it| &it.drops);
+    let rules = rules.map(|it| (it, it.packets.saturating_sub(it.would_drop)));
+    let mut by_rule: BTreeMap<_, _> = rules
+        .filter(|(_, dropped)| *dropped > 0)
+        .map(|(it, dropped)| (format!("{} {}", it.sid, it.signature), dropped))
+        .collect();
+    let mut put = |reason: DropReason, put: &mut dyn FnMut(&mut Dropped)| {
+        let mut of_reason: Vec<_> =
+            drops.iter_mut().filter(|it| it.reason == reason.name()).collect();
+        let sum = of_reason.iter().map(|it| it.count).sum();
+        let is_of_several = of_reason.len() > 1;
+        if let Some(most) = of_reason.iter_mut().max_by_key(|it| it.count) {
+            put(most);
+            most.both_ports = is_of_several.then_some(sum);
+        }
+    };
+    put(DropReason::AccessDenied, &mut |it| it.by_line = std::mem::take(&mut by_line));
+    put(DropReason::Rule, &mut |it| it.by_rule = std::mem::take(&mut by_rule));
 }
 
 fn meaning(reason: &str) -> &'static str {
@@ -99,6 +158,7 @@ fn meaning(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::dto::{DetectionSnapshot, RuleDropsSnapshot};
 
     #[test]
     fn drops_name_reason_side_and_meaning_most_frequent_first() {
@@ -113,5 +173,36 @@ mod tests {
             [("wire", "replay_old", 9), ("wire", "lost_ring_full", 5), ("host", "malformed", 2)];
         assert_eq!(names, expected);
         assert!(drops[0].meaning.contains("anti-replay"), "{}", drops[0].meaning);
+    }
+
+    #[test]
+    fn rules_are_shown_once_with_what_they_dropped() {
+        let of_rule = |sid, packets, would_drop| RuleDropsSnapshot {
+            sid,
+            signature: format!("rule {sid}"),
+            packets,
+            would_drop,
+        };
+        let mut pair = PairSnapshot { name: "port0".into(), ..PairSnapshot::default() };
+        let drops_of_rules = vec![of_rule(7, 2200, 1200), of_rule(8, 5, 5), of_rule(9, 10, 0)];
+        pair.detection =
+            Some(DetectionSnapshot { drops: drops_of_rules, ..DetectionSnapshot::default() });
+        pair.host.interface = "p0".into();
+        pair.host.dropped_by_reason = BTreeMap::from([("rule".to_owned(), 1010)]);
+        let shown = |pair: &PairSnapshot| {
+            let snapshot = Snapshot { pairs: vec![pair.clone()], ..Default::default() };
+            words(&drops(&snapshot))
+        };
+        let one = shown(&pair);
+        let lines: Vec<_> = one.lines().skip(1).map(str::trim).collect();
+        assert_eq!(lines, ["1000  by rule 7 rule 7", "10  by rule 9 rule 9"]);
+        pair.wire.interface = "p1".into();
+        pair.wire.dropped_by_reason = BTreeMap::from([("rule".to_owned(), 20)]);
+        let both = shown(&pair);
+        assert_eq!(both.matches("by rule 7").count(), 1);
+        assert!(
+            both.contains("\n          1030  rule                   both ports of pair port0\n")
+        );
+        assert!(both.contains("\n                20  by rules before the last reload"), "{both}");
     }
 }

@@ -15,7 +15,9 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_port::FrameFilter;
 use weir_store::evidence::{EvidenceFile, Label, files_in};
+use weir_store::sink::eve;
 use weir_wire::frame::Time;
 use weir_wire::udp::PORT_ROCE_V2;
 
@@ -337,6 +339,7 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
         eprintln!("weir: packets are no text: pipe standard output, or give -w a file");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
+    check_words(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -363,6 +366,22 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
         eprintln!("weir: {count} pieces on disk were damaged or just being overwritten: left out");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses words that are no expression, and says what else the first might have been.
+fn check_words(args: &CutArgs) -> Result<()> {
+    let (named, words) = args.words();
+    let Some(first) = words.first() else { return Ok(()) };
+    let Err(error) = FrameFilter::compile(&words.join(" ")) else { return Ok(()) };
+    let error = anyhow::Error::from(error);
+    if named.is_some() || args.source.folder.is_some() {
+        return Err(error);
+    }
+    let run_dir = args.source.run_dir.display();
+    Err(error.context(format!(
+        "`{first}` is the name of no gateway that runs here (none in {run_dir}), nor the \
+         beginning of an expression"
+    )))
 }
 
 fn request(args: &CutArgs) -> CutRequest {
@@ -398,16 +417,19 @@ impl CutArgs {
         };
         let ends = [end(row.source, row.source_port), end(row.destination, row.destination_port)];
         // Of RDMA the ports are one way's alone.
-        let ends = if row.protocol == "RDMA" || row.destination_port == PORT_ROCE_V2 {
-            ends.map(|(address, _)| (address, None))
-        } else {
-            ends
+        let has_no_ports = row.protocol == "RDMA"
+            || row.destination_port == PORT_ROCE_V2
+            || matches!(protocol_number(&row.protocol), Some(number) if !has_ports(number));
+        let ends = if has_no_ports { ends.map(|(address, _)| (address, None)) } else { ends };
+        let flow = match protocol_number(&row.protocol) {
+            Some(number) => only_of(number, &both_ways(&ends[0], &ends[1])),
+            None => both_ways(&ends[0], &ends[1]),
         };
         let mut source = self.source.clone();
         source.pair.get_or_insert(row.pair);
         Ok(Self {
             around: Some(row.time_ns),
-            flow: Some(both_ways(&ends[0], &ends[1])),
+            flow: Some(flow),
             source,
             alert: None,
             ..self.clone()
@@ -512,6 +534,20 @@ fn both_ways(one: &FlowEnd, other: &FlowEnd) -> String {
     format!("({}) or ({})", way(one, other), way(other, one))
 }
 
+/// The number of a protocol as alerts call it; `None`: RDMA, and what has none of its own.
+fn protocol_number(name: &str) -> Option<u8> {
+    (0..=u8::MAX).find(|it| eve::protocol(*it) == name)
+}
+
+fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, 6 | 17 | 132)
+}
+
+/// Of packets that are meant, those of the protocol of this number, in either version of IP.
+fn only_of(protocol: u8, flow: &str) -> String {
+    format!("(ip proto {protocol} or ip6 proto {protocol}) and ({flow})")
+}
+
 fn end(text: &str) -> Option<FlowEnd> {
     if let Ok(address) = text.trim_matches(['[', ']']).parse() {
         return Some((address, None));
@@ -522,7 +558,35 @@ fn end(text: &str) -> Option<FlowEnd> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
+
+    #[test]
+    fn what_belongs_to_an_alert_is_of_its_protocol() {
+        let numbers = ["ICMP", "IPv6-ICMP", "TCP", "089", "RDMA"].map(protocol_number);
+        assert_eq!(numbers, [Some(1), Some(58), Some(6), Some(89), None]);
+        let filter = only_of(1, &flow("10.0.0.1-10.0.0.2").unwrap());
+        FrameFilter::compile(&filter).unwrap();
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_run_is_told_from_an_expression() {
+        let folder = tempfile::tempdir().unwrap();
+        let run_dir = folder.path().to_str().unwrap();
+        let check = |words: &[&str]| {
+            let start = ["cut", "-w", "x.pcapng", "--run-dir", run_dir];
+            let args = [&start[..], words].concat();
+            let args = CutArgs::augment_args(clap::Command::new("cut")).get_matches_from(args);
+            check_words(&CutArgs::from_arg_matches(&args).unwrap())
+        };
+        check(&["host", "10.0.0.1"]).unwrap();
+        check(&[]).unwrap();
+        let error = check(&["gw-x", "host", "10.0.0.1"]).unwrap_err().to_string();
+        assert!(error.starts_with("`gw-x` is the name of no gateway"), "{error}");
+        let error = check(&["--gateway", "gw-x", "nonsense"]).unwrap_err().to_string();
+        assert!(!error.contains("is the name of"), "{error}");
+    }
 
     #[test]
     fn a_flow_is_both_its_ways() {

@@ -58,6 +58,7 @@ pub const EXIT_NOT_CONFIRMED: u8 = 3;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
+    end_quietly_without_reader();
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Up(args) => up::run(&args),
@@ -100,9 +101,35 @@ pub fn main() -> ExitCode {
         if closed_by_reader(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("weir: {error:#}");
+        eprintln!("weir: {}", whole(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error with its causes, but for those that it quotes itself.
+fn whole(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
+/// `println!` panics where nobody reads any more (`weir rules check PATH | head`): the process then
+/// ends as others do, without a word.
+fn end_quietly_without_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
+        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        usual(panic);
+    }));
 }
 
 /// Prints `value` as JSON, indented, for scripts.
@@ -122,4 +149,20 @@ fn closed_by_reader(error: &anyhow::Error) -> bool {
         let json = cause.downcast_ref::<serde_json::Error>().and_then(|it| it.io_error_kind());
         io.or(json) == Some(io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_is_quoted_is_said_once() {
+        let cause = || io::Error::other("gone");
+        let error = Err::<(), _>(cause()).context("cannot read x").unwrap_err();
+        assert_eq!(whole(&error), "cannot read x: gone");
+        let error = Err::<(), _>(cause()).context("x: cannot open: gone").unwrap_err();
+        assert_eq!(whole(&error), "x: cannot open: gone");
+    }
 }

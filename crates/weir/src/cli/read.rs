@@ -64,9 +64,10 @@ pub struct ReadArgs {
     #[arg(long, value_enum, default_value = "ipfix", requires = "export")]
     pub export_format: ExportFormat,
     /// Look at the packets with these detection rules: a file, or a folder of *.rules
-    #[arg(long, value_name = "PATH", requires = "eve", conflicts_with_all = ["export", "csv"])]
+    #[arg(long, value_name = "PATH", requires = "eve")]
+    #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub rules: Vec<PathBuf>,
-    /// Write the alerts there, as EVE JSON
+    /// Write the alerts there, as EVE JSON; `-` is standard output
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub eve: Option<PathBuf>,
     /// Kinds of events to write beside alerts and drops, by EVE's names, commas between them: all,
@@ -126,6 +127,9 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     }
     for error in analysis.files.iter().filter_map(|file| file.error.as_ref()) {
         eprintln!("weir: {error}");
+    }
+    for file in analysis.files.iter().filter(|file| file.stats.truncated_records > 0) {
+        eprintln!("weir: {}: it ends within a packet", file.path.display());
     }
     let mut out = io::stdout().lock();
     out.write_all(render(args, &analysis)?.as_bytes())?;

@@ -14,17 +14,16 @@ use clap::Args;
 use signal_hook::consts::SIGINT;
 
 use super::status::find_socket;
+use super::terminal::shown;
 use super::{EXIT_NOT_CONFIRMED, EXIT_USAGE, print_json};
 use crate::api::dto::{
     ConfigurationSnapshot, ConfigurationState, ReloadRequest, Request, Response,
 };
 use crate::daemon::control::socket;
+use crate::rules::SEE_REFUSED;
 
 /// The shortest and the longest trial.
 const TRIAL_SECONDS: [f64; 2] = [1.0, 86_400.0];
-
-/// Where it is told which rules are left out.
-const SEE_RULES: &str = "`weir rules check PATH` names each, and the keyword that stops it";
 
 /// Between two looks at how the trial stands.
 const LOOK: Duration = Duration::from_millis(250);
@@ -212,14 +211,17 @@ fn show(configuration: &ConfigurationSnapshot, json: bool) -> Result<()> {
     }
 }
 
-/// How a configuration stands, for people; of its rules, how many are left out.
+/// How a configuration stands, for people; and what is warned of in its rules.
 fn words(it: &ConfigurationSnapshot) -> String {
-    let stands = how_it_stands(it);
-    match it.rules_refused {
-        0 => stands,
-        1 => format!("{stands}\n1 rule was left out; {SEE_RULES}"),
-        count => format!("{stands}\n{count} rules were left out; {SEE_RULES}"),
+    let mut words = how_it_stands(it);
+    for warning in &it.rules_warnings {
+        words += &format!("\nwarning: {}", shown(warning));
     }
+    // A gateway from before the update says only how many.
+    if it.rules_warnings.is_empty() && it.rules_refused > 0 {
+        words += &format!("\nwarning: {} rules do not run; {SEE_REFUSED}", it.rules_refused);
+    }
+    words
 }
 
 fn how_it_stands(it: &ConfigurationSnapshot) -> String {
@@ -304,11 +306,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_are_left_out_are_counted() {
+    fn what_is_warned_of_in_rules_is_said() {
         let mut it = ConfigurationSnapshot { epoch: 2, ..ConfigurationSnapshot::default() };
         assert_eq!(words(&it), "configuration 2 is in force: ");
         it.rules_refused = 3;
-        assert!(words(&it).contains("in force: \n3 rules were left out; `weir rules check"));
+        assert!(words(&it).contains("in force: \nwarning: 3 rules do not run; `weir rules check"));
+        it.rules_warnings = vec!["no rule runs: nothing is looked for".into()];
+        assert!(words(&it).ends_with("in force: \nwarning: no rule runs: nothing is looked for"));
     }
 
     #[test]

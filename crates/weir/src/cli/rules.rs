@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_detect::{Refusal, Variables};
+use weir_detect::{Loaded, Refusal, Variables};
 
 use super::print_json;
 use super::terminal::shown;
-use crate::rules;
+use crate::rules::{self, SEE_REFUSED};
 
 const HELP: &str = "\
 A rule runs in full or not at all. Folders are read with their *.rules and classification.config.
@@ -78,7 +78,13 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     };
     let mut text = rules::read(&args.paths, variables)?;
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
-    let report = text.compile()?.report;
+    let Loaded { rules, report } = text.compile()?;
+    for (what, remedy) in text.warnings(&rules, &report) {
+        // The rules that do not run are all named below.
+        if remedy != SEE_REFUSED {
+            eprintln!("weir: {}; {remedy}", shown(&what));
+        }
+    }
     if args.json {
         print_json(&RulesReport {
             rules: report.rules,

@@ -205,6 +205,9 @@ fn pair_table(text: &mut String, pair: &PairSnapshot) {
     if let Some(keying) = &pair.keying {
         handshake_lines(text, keying);
     }
+    if let Some(detection) = &pair.detection {
+        text.push_str(&detection.line());
+    }
     text.push_str(&pair.inside.line());
     bystander_lines(text, pair);
     rdma_line(text, &pair.rdma);
@@ -412,6 +415,7 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::dto::DetectionSnapshot;
 
     #[test]
     fn plaintext_at_the_wire_is_a_finding_and_no_other_frame_is() {
@@ -439,6 +443,22 @@ mod tests {
         snapshot.configuration.rolled_back_because = Some("configuration 2: nobody".into());
         assert!(taken_back(&snapshot).unwrap().contains("configuration 2: nobody"));
         assert!(table(&snapshot).contains("TAKEN BACK: configuration 2: nobody"));
+    }
+
+    #[test]
+    fn rules_of_a_pair_are_told_and_that_none_runs() {
+        let rules = |rules, mode: &str| DetectionSnapshot {
+            rules,
+            mode: mode.into(),
+            ..DetectionSnapshot::default()
+        };
+        let table = |detection| {
+            let pair = PairSnapshot { detection: Some(detection), ..PairSnapshot::default() };
+            table(&Snapshot { pairs: vec![pair], ..Snapshot::default() })
+        };
+        assert!(table(rules(7, "enforce")).contains("  rules: 7 run and enforce; 0 packets"));
+        assert!(table(rules(7, "watch")).contains("  rules: 7 run and only watch; 0 packets"));
+        assert!(table(rules(0, "enforce")).contains("  rules: NONE RUNS: nothing is looked for\n"));
     }
 
     #[test]

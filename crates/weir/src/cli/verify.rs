@@ -18,7 +18,7 @@ Example:
 
 Exit codes:
   0  every test passed, or is not for us
-  1  some failed
+  1  some failed, or there are none
   2  the command line is wrong";
 
 /// Arguments of `weir verify`.

@@ -101,8 +101,23 @@ impl Source {
     /// # Errors
     /// Everything that is wrong with it, or with the key files.
     pub fn load(&self, access: KeyAccess) -> Result<Loaded, Problems> {
+        self.load_with(access, None)
+    }
+
+    /// The same, with the rules of `kept` where there are such: their files are not read.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn load_with(
+        &self,
+        access: KeyAccess,
+        kept: Option<&rules::Detection>,
+    ) -> Result<Loaded, Problems> {
         let (mut settings, mut problems) = self.understand()?;
-        rules::load(&mut settings, &mut problems);
+        match kept {
+            Some(kept) => rules::keep(&mut settings, kept),
+            None => rules::load(&mut settings, &mut problems),
+        }
         watching::compile_filters(&settings, &mut problems);
         keying::refuse_samples(&settings.pairs, &mut problems);
         secrecy::check(&self.path, &settings, &mut problems);

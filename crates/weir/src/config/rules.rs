@@ -6,8 +6,9 @@
 //! variables = "suricata.yaml"       # [Suricata's defaults] file with address-groups, port-groups
 //! geoip = "GeoLite2-Country.mmdb"   # [none] country database, for rules with the keyword `geoip`
 //! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
-//! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; or a
-//!                                   # socket: "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
+//! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; its
+//!                                   # folder is made where its parent is there; or a socket:
+//!                                   # "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
 //! eve_mib = 1024                    # [1024] at this size, the file is renamed to eve.json.1
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
@@ -214,6 +215,10 @@ pub struct Detection {
     pub set: Option<Arc<RuleSet>>,
     /// Rules that do not run, as long as that is known.
     pub refused: usize,
+    /// What was warned of when the rules were read.
+    pub warnings: Vec<String>,
+    /// [`rules::Text::digest`] of what was read.
+    pub digest: u64,
 }
 
 impl Detection {
@@ -303,6 +308,8 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         drops_gaps: written.exceptions.gaps == WrittenException::Drop,
         set: None,
         refused: 0,
+        warnings: Vec::new(),
+        digest: 0,
     })
 }
 
@@ -347,18 +354,38 @@ fn eve(
     Some(EveFile { path, place, bytes_max, has_records, fast })
 }
 
+/// Goes on with the rules of `kept`, whatever their files say by now.
+pub(super) fn keep(settings: &mut Settings, kept: &Detection) {
+    let Some(detection) = &mut settings.detection else { return };
+    detection.set.clone_from(&kept.set);
+    (detection.refused, detection.digest) = (kept.refused, kept.digest);
+    detection.warnings.clone_from(&kept.warnings);
+}
+
+/// The digest of the rules that `settings` name, as they stand on disk; 0 without rules.
+///
+/// # Errors
+/// They cannot be read.
+pub fn digest(settings: &Settings) -> anyhow::Result<u64> {
+    settings.detection.as_ref().map_or(Ok(0), |it| Ok(read(it)?.digest()))
+}
+
+fn read(detection: &Detection) -> anyhow::Result<rules::Text> {
+    let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
+    rules::read(&detection.paths, variables.unwrap_or_default())
+}
+
 /// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of
 /// others' rules always has some.
 pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     let Some(detection) = &mut settings.detection else { return };
-    let read = || -> anyhow::Result<rules::Text> {
-        let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
-        let mut text = rules::read(&detection.paths, variables.unwrap_or_default())?;
+    let read_all = || -> anyhow::Result<rules::Text> {
+        let mut text = read(detection)?;
         text.read_kept(&settings.gateway.datasets())?;
         detection.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
         Ok(text)
     };
-    let text = match read() {
+    let text = match read_all() {
         Ok(text) => text,
         Err(error) => {
             let remedy = "correct `paths`, `variables` and `geoip` in [rules]";
@@ -367,29 +394,23 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     };
     match compiled(&text) {
         Ok(compiled) => {
+            let warnings = text.warnings(&compiled.set, &compiled.report);
             detection.set = Some(compiled.set);
+            detection.digest = text.digest();
             detection.refused = compiled.report.refused.len();
-            warn_of_refused(&compiled.report, problems);
+            for spoiled in &compiled.report.spoiled {
+                let remedy = "nothing need be done: the file is written anew without them";
+                problems.warning_in_file(spoiled.as_str(), remedy);
+            }
+            for (what, remedy) in warnings {
+                detection.warnings.push(format!("{what}; {remedy}"));
+                problems.warning_in_file(what, remedy);
+            }
         }
         Err(error) => problems.error_in_file(
             format!("{error:#}"),
             "name fewer rules, or give the machine more memory",
         ),
-    }
-}
-
-fn warn_of_refused(report: &LoadReport, problems: &mut Problems) {
-    for spoiled in &report.spoiled {
-        let remedy = "nothing need be done: the file is written anew without them";
-        problems.warning_in_file(spoiled.as_str(), remedy);
-    }
-    let refused = report.refused.len();
-    let names = "`weir rules check PATH` names each, and the keyword that stops it";
-    if report.runnable == 0 {
-        problems.warning_in_file("no rule runs: nothing is looked for", names);
-    } else if refused > 0 {
-        let enabled = report.enabled;
-        problems.warning_in_file(format!("{refused} of {enabled} rules do not run"), names);
     }
 }
 

@@ -41,7 +41,7 @@ impl Analysis {
 
     /// Whether every file was read to its end.
     pub fn is_complete(&self) -> bool {
-        self.files.iter().all(|file| file.error.is_none())
+        self.files.iter().all(|file| file.error.is_none() && file.stats.truncated_records == 0)
     }
 }
 

@@ -14,7 +14,7 @@ mod run;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -51,13 +51,16 @@ pub struct Outcome {
 /// Runs every test below `folder`.
 ///
 /// # Errors
-/// A folder cannot be read. A test that cannot be run is one that failed.
+/// A folder cannot be read, or there is no test. A test that cannot be run is one that failed.
 pub fn run(folder: &Path) -> Result<VerifyReport> {
     let mut folders = Vec::new();
     find(folder, 0, &mut folders)?;
+    if folders.is_empty() {
+        bail!("{}: no folder with a test.yaml is there or below", folder.display());
+    }
     let mut report = VerifyReport::default();
     for test in folders {
-        let name = test.strip_prefix(folder).unwrap_or(&test).display().to_string();
+        let name = name(&test, folder);
         let (result, reason) = match one(&test) {
             Ok(Ok(reasons)) if reasons.is_empty() => ("passed", String::new()),
             Ok(Ok(reasons)) => ("failed", reasons.join("; ")),
@@ -72,6 +75,13 @@ pub fn run(folder: &Path) -> Result<VerifyReport> {
         report.cases.push(Outcome { name, result, reason });
     }
     Ok(report)
+}
+
+/// What a test is called: its folder, below `folder`; where it is that, its own name.
+fn name(test: &Path, folder: &Path) -> String {
+    let below = test.strip_prefix(folder).ok().filter(|it| !it.as_os_str().is_empty());
+    let own = || fs::canonicalize(test).ok()?.file_name().map(PathBuf::from);
+    below.map(Path::to_owned).or_else(own).as_deref().unwrap_or(test).display().to_string()
 }
 
 fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {

@@ -129,6 +129,38 @@ fn a_change_that_cuts_the_operator_off_is_taken_back_and_the_same_connection_liv
 }
 
 #[test]
+fn rules_of_a_trial_go_with_it_and_others_may_be_taken_at_once() {
+    let Some(Stand { _turn, lab }) = stand("rules_of_a_trial_go_with_it") else { return };
+    let rules = lab.folder().join("trial.rules");
+    let write = |count: u32| {
+        let rule = |sid| format!("alert ip any any -> any any (ttl:1; sid:{sid};)\n");
+        std::fs::write(&rules, (1..=count).map(rule).collect::<String>()).unwrap();
+    };
+    write(1);
+    let table = format!("\n[rules]\npaths = {rules:?}\nmode = \"watch\"\n");
+    let setup = Setup { tables_of_a: table, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    let runs = |it: &Value| it["pairs"][0]["detection"]["rules"].as_u64();
+
+    write(3);
+    let taken = say(&lab, &["reload", NAMES[0], "--confirm-within", "2s"]);
+    assert_eq!(taken.status.code(), Some(0), "{}", taken.stderr);
+    wait_status(&gateways, Side::A, |it| runs(it) == Some(3));
+    let back = |it: &Value| it["configuration"]["rollbacks"] == 1 && runs(it) == Some(1);
+    wait_status(&gateways, Side::A, back);
+    // The file still has three.
+    let again = say(&lab, &["reload", NAMES[0]]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(again.stderr.contains("has not changed since"), "{}", again.stderr);
+    write(0);
+    let mended = say(&lab, &["reload", NAMES[0]]);
+    assert_eq!(mended.status.code(), Some(0), "{}", mended.stderr);
+    assert!(mended.stdout.contains("no rule runs: nothing is looked for"), "{}", mended.stdout);
+    let status = say(&lab, &["status", NAMES[0]]);
+    assert!(status.stdout.contains("rules: NONE RUNS"), "{}", status.stdout);
+}
+
+#[test]
 fn what_is_confirmed_stays_and_is_what_a_killed_gateway_comes_up_with() {
     let Some(Stand { _turn, lab }) = stand("what_is_confirmed_stays") else { return };
     let (setup, mut gateways, [text, cut]) = forwarding(&lab);

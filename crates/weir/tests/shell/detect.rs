@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use weir_wire::checksum::pseudo_header_v4;
@@ -141,6 +141,11 @@ fn what_rules_did_not_see_of_a_capture_is_said() {
     assert!(text.starts_with("1 packets, "), "{text}");
     assert!(text.contains("1 packets stand in the captures in part alone"), "{text}");
     assert!(text.contains("1 packets were cut off"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "it was not read to its end");
+    let output = weir(&["read"], &[&path("a.pcap")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.ends_with("a.pcap: it ends within a packet\n"), "{said}");
     let output = weir(&[&arguments[..], &["--json"]].concat(), &[&path("a.pcap")]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["truncated"], &report["cut_records"]), (&1.into(), &1.into()));
@@ -207,4 +212,44 @@ fn rules_that_cannot_be_read_are_named() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such.rules"));
     let usage = weir(&["read", "--rules", "x", "y.pcap"], &[]);
     assert_eq!(usage.status.code(), Some(2), "--rules needs --eve");
+}
+
+#[test]
+fn events_go_to_standard_output_by_themselves_and_refused_rules_are_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.rules"), RULES).unwrap();
+    fs::write(path("a.pcap"), capture(&[datagram(53, b"a word")])).unwrap();
+    let rules = path("a.rules").to_str().unwrap().to_owned();
+    let output = weir(&["read", "--rules", &rules, "--eve", "-"], &[&path("a.pcap")]);
+    assert!(output.status.success() && !std::path::Path::new("-").exists());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.is_empty());
+    text.lines().for_each(|it| drop(serde_json::from_str::<Value>(it).unwrap()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("1 packets, "), "{said}");
+    assert!(
+        said.contains("1 of 3 rules do not run, by keyword: 1 no.such.keyword; `weir rules check")
+    );
+    for more in ["--json", "--flows", "--conversations"] {
+        let output = weir(&["read", "--rules", &rules, "--eve", "-", more], &[&path("a.pcap")]);
+        assert_eq!(output.status.code(), Some(2), "{more}");
+    }
+    let output = weir(&["read", "--rules", &rules, "--eve", "-"], &[&path("no.pcap")]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_command_quietly() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("a.rules");
+    fs::write(&rules, "alert ip any any -> any any (nobodys:1; sid:9;)\n".repeat(10_000)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["rules", "check"]).arg(rules);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }

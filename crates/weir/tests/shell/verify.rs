@@ -24,3 +24,19 @@ fn as_many_cases_of_suricata_verify_pass_as_ever_did() {
     let failed: Vec<&Value> = failed.map(|it| &it["name"]).collect();
     assert!(report["passed"].as_u64() >= Some(PASSED), "these fail: {failed:?}");
 }
+
+#[test]
+fn a_folder_without_tests_is_no_success_and_a_test_alone_has_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let verify = || {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        weir.arg("verify").arg(folder.path()).arg("--json").output().unwrap()
+    };
+    let output = verify();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no folder with a test.yaml"));
+    std::fs::write(folder.path().join("test.yaml"), "").unwrap();
+    let report: Value = serde_json::from_slice(&verify().stdout).unwrap();
+    let name = folder.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(report["cases"][0]["name"], name, "{report}");
+}

@@ -1,16 +1,18 @@
 //! `weir read --rules`: captures through the detector.
 
 use std::fs::File;
-use std::io::{BufWriter, Read};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
-use weir_detect::Variables;
+use serde_json::{Value, json};
+use weir_detect::{LoadReport, Loaded, Variables};
+use weir_port::CaptureError;
 
 use super::{ReadArgs, random_seed};
-use crate::cli::print_json;
+use crate::cli::terminal::shown;
+use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::rules::digests;
 use crate::read::detection::{Checksums, Detection, Options, Seen};
 use crate::read::events::Events;
@@ -18,6 +20,53 @@ use crate::rules;
 
 /// Looks at all files, one after the other, with one detector, and writes its alerts to `eve`.
 pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
+    let is_to_stdout = eve == Path::new("-");
+    if is_to_stdout && args.json {
+        eprintln!("weir: --json and `--eve -` both write to standard output: give --eve a file");
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let Loaded { rules, report } = rules_of(args)?;
+    let out: Box<dyn Write> = match is_to_stdout {
+        true => Box::new(io::stdout()),
+        false => Box::new(create(eve)?),
+    };
+    let mut detection = Detection::new(rules, options(args), BufWriter::new(out))?;
+    let mut is_complete = true;
+    for file in &args.files {
+        if let Err(error) = detection.read(file) {
+            // What is read may be bad; without a place for events, there is nothing to go on for.
+            if !error.is::<CaptureError>() {
+                return Err(error);
+            }
+            eprintln!("weir: {error}");
+            is_complete = false;
+        }
+    }
+    let seen = detection.finish()?;
+    is_complete &= seen.cut_records == 0;
+    if args.json {
+        print_json(&summary(&seen, &report))?;
+    } else {
+        let words = format!(
+            "{} packets, {} alerts, {} packets would be dropped; {} of {} rules run\n{}",
+            seen.packets,
+            seen.alerts,
+            seen.detector.dropped,
+            report.runnable,
+            report.enabled,
+            unseen(&seen)
+        );
+        // Beside events, it would be one that is no JSON.
+        match is_to_stdout {
+            true => eprint!("{words}"),
+            false => print!("{words}"),
+        }
+    }
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Its rules; what is to be said of them is.
+fn rules_of(args: &ReadArgs) -> Result<Loaded> {
     let variables = match &args.variables {
         Some(path) => rules::variables(path)?,
         None => Variables::default(),
@@ -30,14 +79,19 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     }
     let loaded = text.compile()?;
     loaded.report.spoiled.iter().for_each(|it| eprintln!("weir: {it}"));
-    let out = create(eve)?;
+    for (what, remedy) in text.warnings(&loaded.rules, &loaded.report) {
+        eprintln!("weir: {}; {remedy}", shown(&what));
+    }
+    Ok(loaded)
+}
+
+fn options(args: &ReadArgs) -> Options {
     let events = match args.types.as_slice() {
         [] => Events::default(),
         kinds => Events::of_kinds(kinds),
     };
-    let seed = random_seed() as u64;
-    let options = Options {
-        seed,
+    Options {
+        seed: random_seed() as u64,
         is_inline: true,
         events,
         checksums: match args.no_checksums {
@@ -47,46 +101,35 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         datasets: args.datasets.clone(),
         digests: digests(args.digests.iter().copied()),
         ..Options::default()
-    };
-    let mut detection = Detection::new(loaded.rules, options, BufWriter::new(out))?;
-    let mut is_complete = true;
-    for file in &args.files {
-        if let Err(error) = detection.read(file) {
-            eprintln!("weir: {error:#}");
-            is_complete = false;
-        }
     }
-    let seen = detection.finish()?;
-    let report = &loaded.report;
-    if args.json {
-        print_json(&json!({
-            "packets": seen.packets,
-            "truncated": seen.truncated,
-            "cut_records": seen.cut_records,
-            "skipped": seen.skipped,
-            "alerts": seen.alerts,
-            "alerts_lost": seen.alerts_lost,
-            "dropped": seen.detector.dropped,
-            "evaluations": seen.detector.evaluations,
-            "wrong_checksums": seen.detector.wrong_checksums,
-            "unacceptable_segments": seen.detector.unacceptable_segments,
-            "candidates_lost": seen.detector.candidates_lost,
-            "evaluations_given_up": seen.detector.evaluations_given_up,
-            "pcre_limits": seen.detector.pcre_limits,
-            "rules": { "enabled": report.enabled, "runnable": report.runnable },
-        }))?;
-    } else {
-        println!(
-            "{} packets, {} alerts, {} packets would be dropped; {} of {} rules run",
-            seen.packets, seen.alerts, seen.detector.dropped, report.runnable, report.enabled
-        );
-        tell_unseen(&seen);
-    }
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says what rules did not see.
-fn tell_unseen(seen: &Seen) {
+fn summary(seen: &Seen, report: &LoadReport) -> Value {
+    json!({
+        "packets": seen.packets,
+        "truncated": seen.truncated,
+        "cut_records": seen.cut_records,
+        "skipped": seen.skipped,
+        "alerts": seen.alerts,
+        "alerts_lost": seen.alerts_lost,
+        "dropped": seen.detector.dropped,
+        "evaluations": seen.detector.evaluations,
+        "wrong_checksums": seen.detector.wrong_checksums,
+        "unacceptable_segments": seen.detector.unacceptable_segments,
+        "candidates_lost": seen.detector.candidates_lost,
+        "evaluations_given_up": seen.detector.evaluations_given_up,
+        "pcre_limits": seen.detector.pcre_limits,
+        "rules": {
+            "enabled": report.enabled,
+            "runnable": report.runnable,
+            "by_keyword": report.by_keyword(),
+        },
+    })
+}
+
+/// What rules did not see.
+fn unseen(seen: &Seen) -> String {
+    let mut text = String::new();
     for (count, what) in [
         (seen.truncated, "packets stand in the captures in part alone: rules saw no more"),
         (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
@@ -102,9 +145,10 @@ fn tell_unseen(seen: &Seen) {
         (seen.skipped, "packets are of a link type that is not read"),
     ] {
         if count > 0 {
-            println!("{count} {what}");
+            text += &format!("{count} {what}\n");
         }
     }
+    text
 }
 
 /// Makes the file of events, anew if it is there. What is there and is no EVE stays: with

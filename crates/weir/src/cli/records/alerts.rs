@@ -66,7 +66,7 @@ enum AlertsCommand {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
     },
-    /// Show them again
+    /// Show those that come from now on; those of the time that was suppressed stay left out
     Unsuppress {
         #[command(flatten)]
         which: Which,
@@ -80,7 +80,8 @@ enum AlertsCommand {
 
 const SUPPRESS_HELP: &str = "\
 What a suppressed rule blocks is blocked all the same, and its alerts go to EVE and SIEMs as ever:
-they are only left out where alerts are looked at, until the time is over. What came before stays.
+they are only left out where alerts are looked at, until the time is over or `unsuppress` is said.
+What came before stays; what came meanwhile is shown by `weir alerts --suppressed` alone.
 
 Examples:
   weir alerts suppress --sid 2001219 --for 7d --reason \"the scanner of our own\"

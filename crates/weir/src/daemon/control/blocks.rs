@@ -57,7 +57,8 @@ impl BlockBook {
     pub fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join(FILE);
         let lists = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Lists::default(),
             Err(error) => return Err(error),
         };
@@ -82,7 +83,12 @@ impl BlockBook {
         let before = (self.blocks.clone(), self.allowed.clone());
         match request {
             BlocksRequest::List => return Ok(self.snapshot(now)),
-            BlocksRequest::Block { prefix, ttl_s, reason } => {
+            BlocksRequest::Block { prefix, ttl_s, reason, force } => {
+                if prefix.length_bits() == 0 && !force {
+                    bail!(
+                        "{prefix} is everybody: nothing would pass; --force blocks it all the same"
+                    );
+                }
                 let until_ns = ttl_s.map(|it| now.saturating_add(it.saturating_mul(NS_PER_S)));
                 let kept = StoredBlock {
                     prefix: *prefix,
@@ -198,7 +204,27 @@ mod tests {
     use super::*;
 
     fn block(prefix: &str, ttl_s: Option<u64>) -> BlocksRequest {
-        BlocksRequest::Block { prefix: prefix.parse().unwrap(), ttl_s, reason: "scan".into() }
+        let prefix = prefix.parse().unwrap();
+        BlocksRequest::Block { prefix, ttl_s, reason: "scan".into(), force: false }
+    }
+
+    #[test]
+    fn everybody_is_blocked_by_force_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = BlockBook::open(folder.path()).unwrap();
+        for all in ["0.0.0.0/0", "::/0"] {
+            let mut request = block(all, None);
+            let why = book.answer(&request).unwrap_err().to_string();
+            assert!(why.contains("is everybody"), "{why}");
+            if let BlocksRequest::Block { force, .. } = &mut request {
+                *force = true;
+            }
+            book.answer(&request).unwrap();
+        }
+        // What `weir serve` asks has no such word.
+        let asked = r#"{"what":"block","prefix":"0.0.0.0/0","ttl_s":null,"reason":""}"#;
+        let request: BlocksRequest = serde_json::from_str(asked).unwrap();
+        assert!(book.answer(&request).is_err());
     }
 
     #[test]

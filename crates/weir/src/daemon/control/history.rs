@@ -4,6 +4,7 @@
 //!   NAME.last-confirmed.toml   the way back: accepted without a trial, or confirmed
 //!   NAME.unconfirmed.toml      on trial; it is there exactly as long as the trial lasts
 //!   NAME.rolled-back.toml      taken back; not taken again but for another trial
+//!   NAME.*.rules               beside the last two: a digest of the rules that they name
 //! ```
 //!
 //! Every step is one rename: at any moment, a crash leaves the state before it or after it. The
@@ -58,12 +59,18 @@ impl History {
         read(&self.last_confirmed_path())
     }
 
-    /// Whether `text` is what was taken back last.
+    /// Whether `text`, with the rules of this digest, is what was taken back last. Rules that
+    /// cannot be read count as the same: nothing is taken for them.
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn was_rolled_back(&self, text: &str) -> Result<bool> {
-        Ok(read(&self.rolled_back_path())?.is_some_and(|it| it == text))
+    pub fn was_rolled_back(&self, text: &str, rules: impl FnOnce() -> Option<u64>) -> Result<bool> {
+        if read(&self.rolled_back_path())?.is_none_or(|it| it != text) {
+            return Ok(false);
+        }
+        // One from before the update has no digest.
+        let Some(digest) = read(&self.digest_path("rolled-back"))? else { return Ok(true) };
+        Ok(rules().is_none_or(|it| it.to_string() == digest))
     }
 
     /// Notes that `text` is in force without a trial.
@@ -77,11 +84,12 @@ impl History {
         }
     }
 
-    /// Notes, before it is in force, that `text` is on trial.
+    /// Notes, before it is in force, that `text` is on trial, with the rules of this digest.
     ///
     /// # Errors
     /// The disk refuses: then there must be no trial.
-    pub fn begin(&self, text: &str) -> Result<()> {
+    pub fn begin(&self, text: &str, rules: u64) -> Result<()> {
+        self.write_file(&self.digest_path("unconfirmed"), &rules.to_string())?;
         self.write("unconfirmed", text)
     }
 
@@ -90,6 +98,7 @@ impl History {
         if let Err(error) = fs::remove_file(self.path("unconfirmed")) {
             tracing::warn!(%error, "{} cannot be removed", self.path("unconfirmed").display());
         }
+        let _ = fs::remove_file(self.digest_path("unconfirmed"));
     }
 
     /// What is on trial is the last confirmed one from now on.
@@ -98,11 +107,14 @@ impl History {
     /// The disk refuses: the trial goes on.
     pub fn confirm(&self) -> Result<()> {
         let text = read(&self.path("unconfirmed"))?;
+        let rules = read(&self.digest_path("unconfirmed"))?.and_then(|it| it.parse().ok());
         self.rename("unconfirmed", "last-confirmed")?;
-        // A text that was taken back once and is confirmed now may be taken again.
-        if text.is_some_and(|it| self.was_rolled_back(&it).unwrap_or(false)) {
+        // What was taken back once and is confirmed now may be taken again.
+        if text.is_some_and(|it| self.was_rolled_back(&it, || rules).unwrap_or(false)) {
             let _ = fs::remove_file(self.rolled_back_path());
+            let _ = fs::remove_file(self.digest_path("rolled-back"));
         }
+        let _ = fs::remove_file(self.digest_path("unconfirmed"));
         Ok(())
     }
 
@@ -111,7 +123,14 @@ impl History {
     /// # Errors
     /// The disk refuses.
     pub fn roll_back(&self) -> Result<()> {
-        self.rename("unconfirmed", "rolled-back")
+        // First: after a crash between the two, all is done once more.
+        let to = self.digest_path("rolled-back");
+        match fs::rename(self.digest_path("unconfirmed"), &to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot write {}", to.display()))
+            }
+            _ => self.rename("unconfirmed", "rolled-back"),
+        }
     }
 
     /// Whether a process ended while a configuration was on trial; if so it is taken back now.
@@ -130,6 +149,10 @@ impl History {
         self.directory.join(format!("{}.{kind}.toml", self.name))
     }
 
+    fn digest_path(&self, kind: &str) -> PathBuf {
+        self.directory.join(format!("{}.{kind}.rules", self.name))
+    }
+
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let to = self.path(to);
         fs::rename(self.path(from), &to)
@@ -138,14 +161,18 @@ impl History {
     }
 
     fn write(&self, kind: &str, text: &str) -> Result<()> {
-        let (path, new) = (self.path(kind), self.path(&format!("{kind}.new")));
+        self.write_file(&self.path(kind), text)
+    }
+
+    fn write_file(&self, path: &Path, text: &str) -> Result<()> {
+        let new = path.with_added_extension("new");
         let write = || -> io::Result<()> {
             let _ = fs::remove_file(&new);
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&new, &path)?;
+            fs::rename(&new, path)?;
             self.sync()
         };
         write().with_context(|| format!("cannot write {}", path.display()))
@@ -188,15 +215,21 @@ mod tests {
         let (_folder, history) = history();
         assert_eq!(history.last_confirmed().unwrap(), None);
         history.accept("one").unwrap();
-        history.begin("two").unwrap();
+        history.begin("two", 7).unwrap();
         assert_eq!(history.last_confirmed().unwrap().as_deref(), Some("one"));
         history.roll_back().unwrap();
-        assert!(history.was_rolled_back("two").unwrap());
+        let was_rolled_back = |rules| history.was_rolled_back("two", || rules).unwrap();
+        assert!(was_rolled_back(Some(7)));
+        assert!(!was_rolled_back(Some(8)), "its rules changed");
+        assert!(was_rolled_back(None), "nobody knows what its rules say now");
         assert_eq!(history.last_confirmed().unwrap().as_deref(), Some("one"));
-        history.begin("two").unwrap();
+        history.begin("two", 8).unwrap();
+        history.confirm().unwrap();
+        assert!(was_rolled_back(Some(7)), "other rules were confirmed");
+        history.begin("two", 7).unwrap();
         history.confirm().unwrap();
         assert_eq!(history.last_confirmed().unwrap().as_deref(), Some("two"));
-        assert!(!history.was_rolled_back("two").unwrap(), "it was confirmed since");
+        assert!(!was_rolled_back(Some(7)), "it was confirmed since");
     }
 
     #[test]
@@ -204,19 +237,19 @@ mod tests {
         let (_folder, history) = history();
         history.accept("one").unwrap();
         assert!(!history.was_interrupted().unwrap());
-        history.begin("two").unwrap();
+        history.begin("two", 7).unwrap();
         assert!(history.was_interrupted().unwrap());
-        assert!(history.was_rolled_back("two").unwrap());
+        assert!(history.was_rolled_back("two", || Some(7)).unwrap());
         assert!(!history.was_interrupted().unwrap());
     }
 
     #[test]
     fn a_trial_that_could_not_begin_leaves_nothing() {
         let (_folder, history) = history();
-        history.begin("two").unwrap();
+        history.begin("two", 7).unwrap();
         history.discard();
         assert!(!history.was_interrupted().unwrap());
-        assert!(!history.was_rolled_back("two").unwrap());
+        assert!(!history.was_rolled_back("two", || Some(7)).unwrap());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The life of the gateway and who may ask or command it: `supervisor`, `socket`, and what they
 //! need.
 
+pub mod alert_files;
 pub(super) mod blocks;
 pub mod history;
 pub mod lock;

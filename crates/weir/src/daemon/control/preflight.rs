@@ -11,7 +11,7 @@ use weir_store::clock;
 
 use crate::config::Problems;
 use crate::config::settings::{Encapsulation, Mode, Pair, Peer, Settings};
-use crate::daemon::control::notify;
+use crate::daemon::control::{alert_files, notify};
 use crate::daemon::pair::mirror::egress;
 use crate::machine::{Link, Machine};
 
@@ -207,6 +207,7 @@ pub fn check(
     }
     check_mtu(settings, machine, problems);
     check_mirrors(settings, machine, problems);
+    alert_files::check(settings, problems);
 }
 
 fn check_link(

@@ -16,6 +16,7 @@ use weir_store::datasets::DatasetKeeper;
 use weir_store::sink::{AlertSink, Exporter};
 
 use crate::api::dto::{PairSnapshot, Response, Snapshot};
+use crate::config::rules::Detection;
 use crate::config::settings::{self, OnFailure, Pair};
 use crate::config::{KeyAccess, Keys, Loaded, Problems, Settings, Source};
 use crate::daemon::control::history::History;
@@ -44,9 +45,9 @@ use again::{Again, Left, start_again};
 use blocks::CONTROL;
 use needs_restart::needs_restart;
 use parts::{
-    Sinks, announce, begin_datasets, bystanders, configure_keying, eve_file, mirrors_of,
-    open_control, open_front_ends, start_alerts, start_datasets, start_exporter, start_keying,
-    start_workers, tell_names, watch_ports, watch_signals, watch_vm,
+    Sinks, announce, begin_datasets, bystanders, change_alerts, configure_keying, mirrors_of,
+    open_control, open_front_ends, rules_digest, start_alerts, start_datasets, start_exporter,
+    start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
 };
 use reading::{Read, Readings, Wanted};
 use trial::{PortsBefore, Start, Trial};
@@ -156,17 +157,23 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 /// The same once its ports are there and up, which they have `wait` to be.
 fn accept_for_start(
     source: Source,
+    kept: Option<&Detection>,
     options: &Options,
     wait: Duration,
 ) -> Result<Accepted, Failure> {
     let (settings, _) = source.understand().map_err(Failure::Configuration)?;
     preflight::wait_for_ports(&settings, wait)?;
-    accept(source, options.administration)
+    accept(source, kept, options.administration)
 }
 
-/// `source` with its keys, if this machine can run it. Warnings go to the log.
-fn accept(source: Source, administration: Administration) -> Result<Accepted, Failure> {
-    let (accepted, mut problems) = load(source)?;
+/// `source` with its keys, if this machine can run it, and with the rules of `kept` where there are
+/// such. Warnings go to the log.
+fn accept(
+    source: Source,
+    kept: Option<&Detection>,
+    administration: Administration,
+) -> Result<Accepted, Failure> {
+    let (accepted, mut problems) = load(source, kept)?;
     let machine = Machine::read().context("cannot read the machine's interfaces")?;
     preflight::check(&accepted.settings, &machine, administration, &mut problems);
     if problems.refused() {
@@ -179,9 +186,9 @@ fn accept(source: Source, administration: Administration) -> Result<Accepted, Fa
 }
 
 /// `source` with its keys, whether or not this machine can run it; and what warnings there are.
-fn load(source: Source) -> Result<(Accepted, Problems), Failure> {
+fn load(source: Source, kept: Option<&Detection>) -> Result<(Accepted, Problems), Failure> {
     let Loaded { settings, keys, problems } =
-        source.load(KeyAccess::Needed).map_err(Failure::Configuration)?;
+        source.load_with(KeyAccess::Needed, kept).map_err(Failure::Configuration)?;
     let keys = keys.context("the keys were not read")?;
     Ok((Accepted { source, settings, keys }, problems))
 }
@@ -258,7 +265,8 @@ impl Gateway {
             trial::note_accepted(&history, &text);
             return Ok(gateway);
         }
-        history.begin(&start.accepted.source.text)?;
+        let rules = rules_digest(&start.accepted.settings);
+        history.begin(&start.accepted.source.text, rules)?;
         Self::open(options, start).inspect_err(|_| history.discard())
     }
 
@@ -474,7 +482,7 @@ impl Gateway {
         for (front_end, bases) in self.front_ends.iter_mut().zip(bases) {
             front_end.iter_mut().for_each(|it| it.set_bases(bases.clone()));
         }
-        if let Err(error) = self.alerts.change(eve_file(&settings)) {
+        if let Err(error) = change_alerts(&self.alerts, &settings) {
             tracing::error!(%error, "alerts go on to the file before");
         }
         if let Some(recorder) = &self.recorder {

@@ -70,6 +70,18 @@ pub enum StateError {
         /// Why.
         error: io::Error,
     },
+    /// The file of blocks and of who is never blocked is not as it was written.
+    #[error(
+        "{path} is damaged: {error}. Restore it from a backup; or remove it, which lifts all \
+         blocks and forgets who is never blocked, and say them again (`weir block add`, `weir \
+         allow add`)"
+    )]
+    Blocks {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        error: io::Error,
+    },
     /// Another process uses the key.
     #[error("key {0} is in use by another gateway of this state directory; give each its own keys")]
     InUse(Fingerprint),
@@ -232,7 +244,13 @@ impl StateStore {
         }
         let folder = Arc::new(File::open(directory).map_err(failed(directory))?);
         let notes = LentKeys::open(directory, lent::KEYS_MAX).map_err(failed(directory))?;
-        let blocks = BlockBook::open(directory).map_err(failed(&directory.join("blocks.json")))?;
+        let blocks = BlockBook::open(directory).map_err(|error| {
+            let path = directory.join("blocks.json");
+            match error.kind() {
+                io::ErrorKind::InvalidData => StateError::Blocks { path, error },
+                _ => StateError::Io { path, error },
+            }
+        })?;
         let (keeper, work) = sync_channel(REQUESTS_MAX);
         let thread = std::thread::Builder::new()
             .name("state".into())

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::trial::{PortsBefore, Start, Trial};
 use super::{End, Failure, Gateway, Options, accept_for_start};
 use crate::config::Source;
+use crate::config::rules::Detection;
 use crate::daemon::control::history::History;
 use crate::daemon::control::lock::{PATIENCE, name_lock};
 use crate::daemon::pair::workers::PairWorkers;
@@ -20,6 +21,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// What one start hands to the next.
 pub(super) struct Again {
     source: Source,
+    rules: Option<Detection>,
     trial: Option<Trial>,
     rolled_back: Option<String>,
     rollbacks: u64,
@@ -53,6 +55,7 @@ impl Gateway {
     pub(super) fn leave(&mut self) -> Again {
         Again {
             source: self.source.clone(),
+            rules: self.settings.detection.clone(),
             trial: self.trial.take(),
             rolled_back: self.rolled_back.take(),
             rollbacks: self.rollbacks,
@@ -66,8 +69,8 @@ impl Gateway {
 /// # Errors
 /// A port went again, or this machine cannot run the configuration any more.
 pub(super) fn start_again(again: Again, options: &Options) -> Result<Start, Failure> {
-    let Again { source, trial, rolled_back, rollbacks, left } = again;
-    let accepted = accept_for_start(source, options, WAIT)?;
+    let Again { source, rules, trial, rolled_back, rollbacks, left } = again;
+    let accepted = accept_for_start(source, rules.as_ref(), options, WAIT)?;
     let within = trial.as_ref().map(Trial::left);
     Ok(Start {
         name_lock: name_lock(&accepted.settings, PATIENCE)?,

@@ -14,7 +14,8 @@ impl Gateway {
             return;
         }
         tracing::info!("the time of a VPN client is over");
-        let left = accept(self.source.clone(), self.options.administration);
+        let kept = self.settings.detection.as_ref();
+        let left = accept(self.source.clone(), kept, self.options.administration);
         if let Err(failure) = left.and_then(|left| self.apply(left)) {
             tracing::error!("a VPN client whose time is over is still served:\n{failure:#}");
         }

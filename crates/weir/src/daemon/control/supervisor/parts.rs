@@ -22,9 +22,9 @@ use crate::config::file::Mode;
 use crate::config::policy::keyed_peers;
 use crate::config::settings::{self, OnFailure, Pair, PeerKeys};
 use crate::config::{Keys, Settings};
-use crate::daemon::control::notify;
 use crate::daemon::control::recorder::Recorder;
 use crate::daemon::control::socket::{self, ControlSocket, Rights};
+use crate::daemon::control::{alert_files, notify};
 use crate::daemon::keys::front_end::{Base, FrontEnd};
 use crate::daemon::keys::keying::{Keying, KeyingEnd, Peers};
 use crate::daemon::keys::owners::OwnerStore;
@@ -74,8 +74,13 @@ pub(super) fn start_exporter(settings: &Settings) -> Result<Exporter> {
     Exporter::start(&settings.collectors, clock::time()).context("cannot export flow records")
 }
 
+/// By which other rules are told apart; 0 without rules.
+pub(super) fn rules_digest(settings: &Settings) -> u64 {
+    settings.detection.as_ref().map_or(0, |it| it.digest)
+}
+
 /// Where `[rules]` have alerts written.
-pub(super) fn eve_file(settings: &Settings) -> Option<EveFile> {
+fn eve_file(settings: &Settings) -> Option<EveFile> {
     settings.detection.as_ref().and_then(|it| it.eve.clone())
 }
 
@@ -84,11 +89,21 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     let file = eve_file(settings);
     let path = file.as_ref().map(|it| it.path.display().to_string()).unwrap_or_default();
     let store = recorder.map(Recorder::alerts);
-    let sink = AlertSink::start(file, store, &settings.sinks)
+    let sink = file
+        .as_ref()
+        .map_or(Ok(()), alert_files::make_folders)
+        .and_then(|()| AlertSink::start(file, store, &settings.sinks))
         .with_context(|| format!("cannot write alerts to {path}, or to a [[sink]]"))?;
     tell_names(settings, recorder, &sink);
     sink.note("gateway", "start", "ready");
     Ok(sink)
+}
+
+/// Has alerts written where `settings` say from now on.
+pub(super) fn change_alerts(alerts: &AlertSink, settings: &Settings) -> std::io::Result<()> {
+    let file = eve_file(settings);
+    file.as_ref().map_or(Ok(()), alert_files::make_folders)?;
+    alerts.change(file)
 }
 
 /// The thread that keeps the sets that rules change.

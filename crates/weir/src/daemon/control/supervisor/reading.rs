@@ -17,6 +17,7 @@ use weir_engine::esp::secret::wipe_stack;
 use super::{Accepted, Event, Failure, Gateway, accept, load};
 use crate::api::dto::{KeysRequest, Response};
 use crate::config::Source;
+use crate::config::rules::Detection;
 use crate::daemon::control::notify;
 use crate::daemon::control::preflight::Administration;
 
@@ -66,7 +67,7 @@ impl Wanted {
 /// What came of reading one.
 pub(super) struct Read {
     next: Result<Accepted, Failure>,
-    /// What is in force, read again: where a trial may lead back to.
+    /// What is in force, read again but for its rules: where a trial may lead back to.
     way_back: Option<Result<Accepted, Failure>>,
 }
 
@@ -95,18 +96,18 @@ impl Readings {
     fn start(
         &mut self,
         source: Source,
-        in_force: Option<Source>,
+        in_force: Option<(Source, Option<Detection>)>,
         checked: Option<Administration>,
     ) -> anyhow::Result<()> {
         let events = self.events.clone();
         let read = move || {
-            let accept = |source| match checked {
-                Some(administration) => accept(source, administration),
-                None => load(source).map(|(loaded, _)| loaded),
+            let accept = |source, kept: Option<&Detection>| match checked {
+                Some(administration) => accept(source, kept, administration),
+                None => load(source, kept).map(|(loaded, _)| loaded),
             };
-            let next = accept(source);
+            let next = accept(source, None);
             let way_back = in_force.filter(|_| next.is_ok());
-            let way_back = way_back.map(accept);
+            let way_back = way_back.map(|(source, kept)| accept(source, kept.as_ref()));
             let read = Box::new(Read { next, way_back });
             // Keys passed over this stack.
             wipe_stack();
@@ -144,12 +145,12 @@ impl Gateway {
             notify::reloading();
         }
         let within = wanted.within();
-        let may_be = if wanted.is_to_look() { Ok(()) } else { self.may_take(&source, within) };
+        let may_be = if wanted.is_to_look() { Ok(()) } else { self.may_take() };
         // A machine that has changed is no reason not to tell the keys.
         let is_checked = !matches!(wanted, Wanted::Keys { .. });
         let checked = is_checked.then_some(self.options.administration);
         let begun = may_be.and_then(|()| {
-            let in_force = within.map(|_| self.source.clone());
+            let in_force = within.map(|_| (self.source.clone(), self.settings.detection.clone()));
             Ok(self.readings.start(source, in_force, checked)?)
         });
         match begun {
@@ -173,6 +174,7 @@ impl Gateway {
                 Ok(())
             }
             next => next.and_then(|next| {
+                self.may_take_again(&next, within)?;
                 let way_back = way_back.transpose()?;
                 let trial = within.zip(way_back.map(Box::new));
                 self.take(next, trial)

@@ -8,9 +8,10 @@
 //!       the last confirmed one again; without one: the gateway ends, and the ports are as before
 //! ```
 //!
-//! The way back is read and checked before anything is tried, and kept ready in memory. What was
-//! taken back is not taken again by itself: neither by a restart nor by SIGHUP. The files behind
-//! this are `history`'s; the clock is the monotonic one.
+//! The way back is read and checked before anything is tried, and kept ready in memory, with the
+//! rules that ran: their files may have changed with what is tried. What was taken back is not
+//! taken again by itself: neither by a restart nor by SIGHUP. The files behind this are
+//! `history`'s; the clock is the monotonic one.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,10 @@ use weir_port::{Guard, GuardMode, Interface};
 use weir_store::clock;
 
 use super::again::Left;
+use super::parts::rules_digest;
 use super::{Accepted, End, Failure, Gateway, Options, accept, accept_for_start, needs_restart};
 use crate::api::dto::{ConfigurationSnapshot, ConfigurationState, Response};
-use crate::config::{Settings, Source};
+use crate::config::{Settings, Source, rules};
 use crate::daemon::control::history::History;
 use crate::daemon::control::lock::{Locks, PATIENCE, name_lock};
 use crate::daemon::control::notify;
@@ -48,7 +50,8 @@ pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
     let name_lock = name_lock(&settings, PATIENCE)?;
     let history = History::open(&settings.gateway)?;
     let was_interrupted = history.was_interrupted()?;
-    let was_rolled_back = history.was_rolled_back(&source.text)?;
+    let digest = || rules::digest(&settings).ok();
+    let was_rolled_back = history.was_rolled_back(&source.text, digest)?;
     let last = history.last_confirmed()?.map(|text| Source {
         path: history.last_confirmed_path(),
         directory: source.directory.clone(),
@@ -70,9 +73,9 @@ pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
         left: None,
     };
     if !returns {
-        let accepted = accept_for_start(source, options, options.wait)?;
+        let accepted = accept_for_start(source, None, options, options.wait)?;
         let way_back = last.filter(|_| within.is_some());
-        let way_back = way_back.map(|it| accept(it, options.administration)).transpose()?;
+        let way_back = way_back.map(|it| accept(it, None, options.administration)).transpose()?;
         return Ok(start(accepted, way_back.map(Box::new), None));
     }
     let because = match was_interrupted {
@@ -88,7 +91,7 @@ pub(super) fn choose(options: &Options) -> Result<Start, Failure> {
     };
     let why = format!("{file} was taken back: {because}");
     tracing::error!("{why}. The last confirmed configuration is used: {}", last.path.display());
-    Ok(start(accept_for_start(last, options, options.wait)?, None, Some(why)))
+    Ok(start(accept_for_start(last, None, options, options.wait)?, None, Some(why)))
 }
 
 /// A new start with the way back.
@@ -137,12 +140,8 @@ impl Trial {
 }
 
 impl Gateway {
-    /// Whether `source` may be taken at all, on trial if `within` says so.
-    pub(super) fn may_take(
-        &self,
-        source: &Source,
-        within: Option<Duration>,
-    ) -> Result<(), Failure> {
+    /// Whether anything may be taken now.
+    pub(super) fn may_take(&self) -> Result<(), Failure> {
         if let Some(trial) = &self.trial {
             return Err(anyhow::anyhow!(
                 "configuration {} is unconfirmed for another {} s: `weir confirm {name}` or `weir \
@@ -153,10 +152,21 @@ impl Gateway {
             )
             .into());
         }
-        if within.is_none() && self.history.was_rolled_back(&source.text)? {
+        Ok(())
+    }
+
+    /// Whether `next` may be taken, on trial if `within` says so.
+    pub(super) fn may_take_again(
+        &self,
+        next: &Accepted,
+        within: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let Accepted { source, settings, .. } = next;
+        let digest = || Some(rules_digest(settings));
+        if within.is_none() && self.history.was_rolled_back(&source.text, digest)? {
             return Err(anyhow::anyhow!(
-                "{} was taken back before and has not changed since: change it, or try it again \
-                 with `weir reload --confirm-within 60s`",
+                "{} was taken back before and has not changed since, nor have its rules: change \
+                 it, or try it again with `weir reload --confirm-within 60s`",
                 source.path.display()
             )
             .into());
@@ -177,7 +187,7 @@ impl Gateway {
             return Ok(());
         };
         self.history.accept(&self.source.text)?;
-        self.history.begin(&next.source.text)?;
+        self.history.begin(&next.source.text, rules_digest(&next.settings))?;
         self.apply(next).inspect_err(|_| self.history.discard())?;
         self.rolled_back = None;
         self.trial = Some(Trial::begin(within, Some(way_back)));
@@ -266,6 +276,7 @@ impl Gateway {
             (None, Some(_)) => ConfigurationState::Unconfirmed,
             (None, None) => ConfigurationState::Confirmed,
         };
+        let detection = self.settings.detection.as_ref();
         ConfigurationSnapshot {
             epoch: self.epoch,
             state,
@@ -274,7 +285,8 @@ impl Gateway {
             seconds_left: self.trial.as_ref().map(|trial| trial.left().as_secs_f64()),
             rollbacks: self.rollbacks,
             rolled_back_because: self.rolled_back.clone(),
-            rules_refused: self.settings.detection.as_ref().map_or(0, |it| it.refused as u64),
+            rules_refused: detection.map_or(0, |it| it.refused as u64),
+            rules_warnings: detection.map(|it| it.warnings.clone()).unwrap_or_default(),
         }
     }
 

@@ -74,6 +74,14 @@ fn what_a_copy_of_the_machine_knows_too_is_refused_and_fresh_keys_are_not() {
 }
 
 #[test]
+fn damaged_blocks_are_called_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("blocks.json"), "{\"blocks\": [").unwrap();
+    let error = StateStore::open(folder.path(), LostState::Refuse).unwrap_err().to_string();
+    assert!(error.contains("blocks.json is damaged: EOF") && error.contains("weir block add"));
+}
+
+#[test]
 fn lost_or_damaged_state_of_a_used_key_is_refused_with_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = store(directory.path());
