@@ -211,7 +211,7 @@ drop_reasons! {
     /// Its number is none that its receiver could be waiting for, and the pair's access_psn says
     /// to drop it.
     AccessPsn = "access_psn",
-    /// Its source is blocked: `weir block list` says by whom and for how long.
+    /// Its source is blocked: `weir block list` says why and for how long.
     Blocked = "blocked",
     /// More than its peer may send or be sent in this time: `weir vpn show` has the limit.
     RateLimit = "rate_limit",

@@ -17,6 +17,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
+use weir_store::sink::eve;
 use weir_store::sqlite::{AlertFilter, AlertRow, Range};
 
 use crate::app::App;
@@ -173,24 +174,30 @@ async fn of_alert(app: &Arc<App>, asked: &CutQuery, number: u64) -> Result<Value
 
 /// Both ways of an alert's flow, in pcap-filter's language.
 fn flow(alert: &AlertRow) -> String {
-    let is_rdma = alert.protocol == "RDMA" || alert.destination_port == ROCE_V2_PORT;
+    let number = eve::protocol_number(&alert.protocol);
+    let has_ports = matches!(number, Some(6 | 17 | 132));
+    let is_without_ports = !has_ports || alert.destination_port == ROCE_V2_PORT;
     let end = |way: &str, address: [u8; 16], port: u16| {
         let host = format!("{way} host {}", address_text(address, false));
         match port {
             0 => host,
-            _ if is_rdma => host,
+            _ if is_without_ports => host,
             port => format!("{host} and {way} port {port}"),
         }
     };
     let (source, destination) = (alert.source, alert.destination);
     let (from, to) = (alert.source_port, alert.destination_port);
-    format!(
+    let flow = format!(
         "({} and {}) or ({} and {})",
         end("src", source, from),
         end("dst", destination, to),
         end("src", destination, to),
         end("dst", source, from),
-    )
+    );
+    match number {
+        Some(number) => format!("(ip proto {number} or ip6 proto {number}) and ({flow})"),
+        None => flow,
+    }
 }
 
 /// Has the gateway write into a pipe, of which no more is read than is kept.

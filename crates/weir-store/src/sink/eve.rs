@@ -268,6 +268,11 @@ pub fn protocol(number: u8) -> String {
     }
 }
 
+/// The number of a protocol that [`protocol`] calls so; `None`: RDMA, and what has none of its own.
+pub fn protocol_number(name: &str) -> Option<u8> {
+    (0..=u8::MAX).find(|it| protocol(*it) == name)
+}
+
 /// An address: IPv6 in full, as Suricata writes it.
 pub fn address(end: &End) -> String {
     match Ipv6Addr::from(end.address).to_canonical() {

@@ -419,9 +419,9 @@ impl CutArgs {
         // Of RDMA the ports are one way's alone.
         let has_no_ports = row.protocol == "RDMA"
             || row.destination_port == PORT_ROCE_V2
-            || matches!(protocol_number(&row.protocol), Some(number) if !has_ports(number));
+            || matches!(eve::protocol_number(&row.protocol), Some(number) if !has_ports(number));
         let ends = if has_no_ports { ends.map(|(address, _)| (address, None)) } else { ends };
-        let flow = match protocol_number(&row.protocol) {
+        let flow = match eve::protocol_number(&row.protocol) {
             Some(number) => only_of(number, &both_ways(&ends[0], &ends[1])),
             None => both_ways(&ends[0], &ends[1]),
         };
@@ -534,11 +534,6 @@ fn both_ways(one: &FlowEnd, other: &FlowEnd) -> String {
     format!("({}) or ({})", way(one, other), way(other, one))
 }
 
-/// The number of a protocol as alerts call it; `None`: RDMA, and what has none of its own.
-fn protocol_number(name: &str) -> Option<u8> {
-    (0..=u8::MAX).find(|it| eve::protocol(*it) == name)
-}
-
 fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 132)
 }
@@ -564,7 +559,7 @@ mod tests {
 
     #[test]
     fn what_belongs_to_an_alert_is_of_its_protocol() {
-        let numbers = ["ICMP", "IPv6-ICMP", "TCP", "089", "RDMA"].map(protocol_number);
+        let numbers = ["ICMP", "IPv6-ICMP", "TCP", "089", "RDMA"].map(eve::protocol_number);
         assert_eq!(numbers, [Some(1), Some(58), Some(6), Some(89), None]);
         let filter = only_of(1, &flow("10.0.0.1-10.0.0.2").unwrap());
         FrameFilter::compile(&filter).unwrap();
