@@ -40,6 +40,8 @@ pub(crate) struct Conversation {
     /// Data came with the server's SYN, which not every client takes.
     has_early_answer: bool,
     acceptance: Acceptance,
+    /// Another connection has begun with the segment at hand.
+    is_renewed: bool,
     application: Application,
     agreement: Agreement,
     /// What was spoken before, and what both sides have agreed to go on in.
@@ -97,6 +99,8 @@ pub(crate) struct Progress {
     pub(crate) new: usize,
     /// The packet's payload belongs to the stream.
     pub(crate) is_part: bool,
+    /// With it another connection begins between the same ends.
+    pub(crate) is_renewed: bool,
     /// Its receiver does not take it.
     pub(crate) is_unacceptable: bool,
     pub(crate) gaps: u32,
@@ -190,7 +194,8 @@ impl Conversation {
             let refused = self.refuses_old(side, &header, limits);
             return Progress { is_unacceptable: true, refused, ..Progress::default() };
         }
-        let progress = self.take_acceptable(side, (view, &header), port, limits);
+        let mut progress = self.take_acceptable(side, (view, &header), port, limits);
+        progress.is_renewed = std::mem::take(&mut self.is_renewed);
         if progress.refused.is_some() && seen & flags::SYN == 0 {
             // Its receiver does not hear of it: what it said of itself counts for nothing.
             self.acceptance = before;

@@ -610,11 +610,20 @@ impl Detector {
         self.evaluator.by_rate
     }
 
-    /// Whether a connection may be over for both its ends, as far as they have said, when this
-    /// side begins anew.
+    /// Whether a connection may be over for both its ends when this side begins anew.
     pub(crate) fn may_be_over_for(&self, slot: FlowSlot, direction: Direction) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
         conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
+    }
+
+    /// How long a flow may be silent before it is over; none: it is not known.
+    pub(crate) fn patience_ns(&self, slot: FlowSlot) -> Option<u64> {
+        self.flows.taken(slot).map(Flow::patience_ns)
+    }
+
+    /// Whether no rule looks at a flow any more, which passes, and which has begun.
+    pub(crate) fn is_let_go(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(Flow::is_let_go)
     }
 
     /// Whether some SYN of a connection was seen.

@@ -184,6 +184,38 @@ impl Flow {
         }
     }
 
+    /// Another connection begins between its ends: what rules noted was of the one before.
+    pub(crate) fn renew(&mut self) {
+        self.is_looked_at = [false; 2];
+        self.bits.clear();
+        self.bits_of_transactions.clear();
+        self.integers.clear();
+        self.texts.clear();
+        self.matched.clear();
+        self.odd.clear();
+        self.counts.clear();
+        self.is_bypassed = false;
+    }
+
+    /// How long it may be silent before it is over, as Suricata has it.
+    pub(crate) fn patience_ns(&self) -> u64 {
+        const NS_PER_S: u64 = 1_000_000_000;
+        let is_answered = self.packets.iter().all(|it| *it > 0);
+        let seconds = match self.told.protocol {
+            PROTOCOL_TCP => 600,
+            _ if is_answered => 300,
+            _ => 30,
+        };
+        seconds * NS_PER_S
+    }
+
+    /// Whether no rule looks at it any more, which passes, and its connection is established or
+    /// was when it was first seen: a SYN is none that is sent again.
+    pub(crate) fn is_let_go(&self) -> bool {
+        let has_begun = matches!(self.tcp, Tcp::Established | Tcp::Unknown);
+        has_begun && (self.is_passed || self.is_bypassed)
+    }
+
     /// Whether it is a connection that began before anybody looked.
     pub(crate) fn is_midstream(&self) -> bool {
         self.told.protocol == PROTOCOL_TCP && !self.has_syn

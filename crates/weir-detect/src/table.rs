@@ -151,7 +151,8 @@ impl FlowTable {
         let mut old = None;
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
-                let is_quiet = now.since_ns(entry.last) > QUIET_NS;
+                let patience = detector.patience_ns(entry.slot).unwrap_or(QUIET_NS);
+                let is_quiet = now.since_ns(entry.last) > patience;
                 let begins_anew = entry.ended & bit(from_first) != 0
                     && begins(parsed)
                     && detector.may_be_over_for(entry.slot, entry.direction(from_first));
@@ -160,6 +161,8 @@ impl FlowTable {
                     || (entry.direction(from_first) == Direction::Responder
                         && begins(parsed)
                         && !detector.has_beginning(entry.slot));
+                // Nobody follows whether it is over.
+                let begins_anew = begins_anew || (begins(parsed) && detector.is_let_go(entry.slot));
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }

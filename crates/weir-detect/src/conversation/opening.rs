@@ -99,6 +99,7 @@ impl Conversation {
         let is_answer = side == 1 && header.flags & flags::ACK != 0;
         if is_answer && self.acceptance.is_another(header) {
             self.begin_anew(self.acceptance.anew());
+            self.is_renewed = true;
             self.streams[0].begin_again(header.acknowledgment.wrapping_sub(1));
             self.streams[1].begin_again(header.sequence);
             return;

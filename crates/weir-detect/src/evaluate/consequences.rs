@@ -38,6 +38,7 @@ impl Evaluator {
         self.keep_captured(flow);
         for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
             self.put_bit(bit, flow, scene);
+            self.first_putter = self.first_putter.min(index);
         }
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
@@ -56,6 +57,8 @@ impl Evaluator {
         let action = self.rated(rule, index, flow, scene);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
         let blocked = match action {
+            // It does not match again until its time is over.
+            Action::Pass if verdict == Verdict::Silent => return ControlFlow::Continue(()),
             Action::Pass => {
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
@@ -367,14 +370,24 @@ impl Rule {
 
     /// Whether nothing but addresses, ports and protocol decides.
     fn is_of_ends(&self) -> bool {
-        self.tests.is_empty() && self.buffers.is_empty() && self.bits.is_empty()
+        let has_bits = match self.header.excepts {
+            true => self.bits.iter().any(|it| it.verb.is_condition()),
+            false => !self.bits.is_empty(),
+        };
+        self.tests.is_empty()
+            && self.buffers.is_empty()
+            && !has_bits
+            && self.flow == FlowTest::default()
+            && self.flow_counts.is_empty()
+            && self.stream_sizes.is_empty()
+            && self.texts.is_empty()
     }
 
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
     /// packet, or at nothing but addresses and ports.
     fn is_of_flow(&self) -> bool {
-        let asks_of_packet = self.has_only_payload() && !self.tests.is_empty();
-        let is_of_application = self.is_of_application() && !asks_of_packet;
+        let is_of_application =
+            self.is_of_messages(false) || (self.is_of_application() && self.is_of_ends());
         let is_of_what_is_said = is_of_application || self.is_of_decision();
         is_of_what_is_said || self.is_of_addresses() || self.is_of_ports()
     }
@@ -382,13 +395,10 @@ impl Rule {
     /// Whether ports and addresses decide, and neither side nor state.
     fn is_of_ports(&self) -> bool {
         use Protocol as P;
-        matches!(self.protocol(), P::Tcp | P::Udp | P::Ip | P::Ipv4 | P::Ipv6)
+        let is_icmp = matches!(self.protocol(), P::Icmp | P::Icmpv4 | P::Icmpv6);
+        (is_icmp || matches!(self.protocol(), P::Tcp | P::Udp | P::Ip | P::Ipv4 | P::Ipv6))
             && self.is_of_ends()
-            && self.flow == FlowTest::default()
-            && self.flow_counts.is_empty()
-            && self.stream_sizes.is_empty()
             && self.spoken.is_empty()
-            && self.texts.is_empty()
             && self.filter.is_none()
     }
 }
@@ -406,7 +416,7 @@ impl Flow {
         let (_, matches, next) = &mut self.counts[place];
         *matches = matches.saturating_add(1);
         if *matches < *next {
-            return Verdict::NoMatch;
+            return if *matches == 1 { Verdict::NoMatch } else { Verdict::Silent };
         }
         *next = next.saturating_mul(multiplier.max(2));
         Verdict::Alert

@@ -111,6 +111,8 @@ pub(crate) struct Evaluator {
     matched: Vec<RuleIndex>,
     /// Bits of the flow were put since the look at the packet.
     pub(crate) bits_put: bool,
+    /// The first rule that put bits since then.
+    first_putter: RuleIndex,
     /// The alerts of the packet at hand are those from here on.
     first_alert: usize,
     /// The packet at hand has brought its stream further.
@@ -255,6 +257,7 @@ impl Evaluator {
             of_operations: Vec::new(),
             matched: Vec::new(),
             bits_put: false,
+            first_putter: RuleIndex(u32::MAX),
             first_alert: 0,
             continues: false,
             withholds: false,
@@ -323,6 +326,9 @@ impl Evaluator {
             return Decision::Pass;
         }
         let mut progress = self.converse(rules, flow, direction, view);
+        if progress.is_renewed {
+            flow.renew();
+        }
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);
@@ -375,7 +381,7 @@ impl Evaluator {
         self.candidates.clear();
         self.late.clear();
         self.of_packet_too.clear();
-        self.bits_put = false;
+        (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
         let Self { candidates, scratch, .. } = self;
         for (key, group) in scene.rules.packet_groups() {
             let bytes = match key.buffer {
@@ -482,7 +488,9 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         self.candidates.clear();
-        self.candidates.append(&mut self.late);
+        // Those before it had their turn.
+        let first = self.first_putter;
+        self.candidates.extend(self.late.drain(..).filter(|it| *it > first));
         let payload = (!progress.is_opaque).then_some(Bytes::whole(scene.view.payload));
         let sight = Sight { payload, message: None, is_stream: false };
         self.each(flow, scene, alerts, decision, &|_| Some(sight))

@@ -207,6 +207,10 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
 
 /// Whether what the rule asks of packets is of packets of its protocol.
 fn check_packet(rule: &Rule) -> Result<(), Refused> {
+    let payload = rule.buffers.iter().find(|it| it.key.buffer == Buffer::Payload);
+    if payload.is_some_and(|it| it.steps.iter().any(|it| matches!(it, Step::Size(_)))) {
+        return Err(Refused::new("bsize", "of a buffer, which is to be named; see `dsize`"));
+    }
     use Protocol as P;
     let own = rule.header.protocol;
     let is_ip = matches!(own, P::Ip | P::Ipv4 | P::Ipv6 | P::PacketHeader | P::Rdma);

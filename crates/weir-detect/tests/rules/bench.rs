@@ -217,7 +217,7 @@ pub(crate) fn udp(
     ipv4(source, destination, 17, &rest)
 }
 
-fn tcp(
+pub(crate) fn tcp(
     source: ([u8; 4], u16),
     destination: ([u8; 4], u16),
     flags: u8,

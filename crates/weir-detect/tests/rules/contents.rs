@@ -76,7 +76,6 @@ fn data_is_there_or_not() {
     expect(r#"dsize:&6=2;"#, &[b"12", b"123"], &[b"1", b"1234"]);
     expect(r#"dsize:!3;"#, &[b"12"], &[b"123", b""]);
     expect(r#"dsize:!2<>4;"#, &[b"12", b""], &[b"123"]);
-    expect(r#"content:"a"; bsize:2;"#, &[b"ab"], &[b"a", b"abc"]);
 }
 
 #[test]

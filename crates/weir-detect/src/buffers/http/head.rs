@@ -36,6 +36,10 @@ impl Search {
                 self.line = at + 1;
             }
         }
+        // A line that begins with no blank ends the header before it.
+        if self.line > 0 && bytes.get(self.line).is_some_and(|it| !b" \t\r\n".contains(it)) {
+            self.known = self.line;
+        }
         self.looked_at = bytes.len();
         None
     }
