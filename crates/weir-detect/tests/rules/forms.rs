@@ -34,6 +34,9 @@ fn what_suricata_refuses_is_refused() {
         "fragbits;",
         "flags:;",
         "target:src_ip; target:dest_ip;",
+        "bsize:4;",
+        "content:\"a\"; bsize:4;",
+        "pkt_data; content:\"a\"; bsize:4;",
     ] {
         assert!(!runs(TCP, wrong), "{wrong}");
     }

@@ -37,6 +37,15 @@ fn begun(rules: &str) -> Bench {
 }
 
 #[test]
+fn a_header_is_known_when_a_byte_of_the_next_has_come() {
+    let mut bench = begun(RULES);
+    bench.client(b"POST /x HTTP/1.1\r\nUser-Agent: robot\r\n");
+    assert!(!sorted(&mut bench).contains(&5), "it may go on in the next line");
+    bench.client(b"C");
+    assert_eq!(sorted(&mut bench), [5]);
+}
+
+#[test]
 fn a_line_is_looked_at_when_it_is_whole_and_headers_when_the_next_has_come() {
     let mut bench = begun(RULES);
     for (piece, found) in [
