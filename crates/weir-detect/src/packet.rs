@@ -55,6 +55,8 @@ impl Gist {
     pub(crate) const TO_CLIENT: u8 = 8;
     pub(crate) const ESTABLISHED: u8 = 16;
     pub(crate) const NOT_ESTABLISHED: u8 = 32;
+    /// Something over many packets is seen with it.
+    pub(crate) const SIGN: u8 = 64;
 }
 
 /// VLANs that a packet is in, the outermost first; three at most.
@@ -145,6 +147,9 @@ impl<'a> View<'a> {
         }
         if !self.events.is_empty() {
             signs |= Gist::EVENT;
+        }
+        if self.signs != 0 {
+            signs |= Gist::SIGN;
         }
         Gist { signs, source_port: self.source_port, destination_port: self.destination_port }
     }

@@ -121,6 +121,9 @@ impl Precheck {
         if rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_))) {
             signs |= Gist::EVENT;
         }
+        if rule.tests.iter().any(|it| matches!(it, HeaderTest::Sign { .. })) {
+            signs |= Gist::SIGN;
+        }
         signs |= match rule.flow.to_server {
             Some(true) => Gist::TO_SERVER,
             Some(false) => Gist::TO_CLIENT,
