@@ -45,10 +45,8 @@ impl Alerts {
 
     /// Takes back those from the `first` on that are such; how many.
     pub(crate) fn take_back(&mut self, first: usize, is_such: impl Fn(&Alert) -> bool) -> usize {
-        let before = self.waiting.len();
-        let kept: Vec<Alert> = self.waiting.drain(first.min(before)..).collect();
-        self.waiting.extend(kept.into_iter().filter(|it| !is_such(it)));
-        before - self.waiting.len()
+        let first = first.min(self.waiting.len());
+        self.waiting.extract_if(first.., |it| is_such(it)).count()
     }
 
     /// Of those that wait, all from the `first` on tell what would have been: the packet passes.
