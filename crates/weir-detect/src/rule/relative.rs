@@ -54,9 +54,10 @@ pub(super) fn finish(steps: &mut [Step]) -> Result<(), Refused> {
             }
             Step::Asn1(it) => next = it.is_relative,
             Step::Size(_) | Step::Dataset(_) | Step::Entropy(_) => {}
-            Step::Base64 { is_relative, then, .. } => {
+            Step::Base64 { then, .. } => {
                 finish(then)?;
-                next = *is_relative;
+                // It decodes from the first occurrence alone, as in Suricata 8.0.7.
+                next = false;
             }
         }
     }

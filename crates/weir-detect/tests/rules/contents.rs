@@ -236,8 +236,9 @@ fn expressions_know_look_around_back_references_and_limits() {
 fn encoded_text_is_looked_at_decoded() {
     expect(
         r#"content:"x="; base64_decode:bytes 8, relative; base64_data; content:"hello"; depth:5;"#,
+        // It is decoded behind the first content alone, as in Suricata 8.0.7.
         &[b"x=aGVsbG8="],
-        &[b"x=aGVsbG4="],
+        &[b"x=aGVsbG4=", b"x=, x=aGVsbG8="],
     );
 }
 

@@ -149,6 +149,7 @@ fn weir(options: &Options, lab: &Lab, rules: &Path, workers: u16) -> Result<Runn
     let setup = Setup {
         tables_of_a: table + &format!("eve = {:?}\n", lab.folder().join("eve").display()),
         pair_lines: format!("workers = {workers}\n"),
+        driver: options.driver.clone(),
         ..Setup::new(&options.program, Protection::Plain)
     };
     let file = configure(lab, Side::A, &configurations(lab, &setup)?[Side::A.index()])?;
