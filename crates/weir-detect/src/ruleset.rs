@@ -56,6 +56,8 @@ pub(crate) struct Needs {
     pub(crate) digests: FileDigests,
     /// Some rule looks at frames.
     pub(crate) frames: bool,
+    /// Every rule asks for a sign of a flood, a scan or an attack, which most packets have not.
+    pub(crate) signs_alone: bool,
 }
 
 impl Needs {
@@ -121,7 +123,7 @@ impl Precheck {
         if rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_))) {
             signs |= Gist::EVENT;
         }
-        if rule.tests.iter().any(|it| matches!(it, HeaderTest::Sign { .. })) {
+        if rule.asks_for_sign() {
             signs |= Gist::SIGN;
         }
         signs |= match rule.flow.to_server {
@@ -247,6 +249,7 @@ impl RuleSet {
         let message_groups = [of_clients, of_servers, of_either];
         let frame_groups = [to_server, to_client, both];
         let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
+        needs.signs_alone = rules.iter().all(Rule::asks_for_sign);
         Ok(Self {
             lets_pass,
             rules,
@@ -606,6 +609,11 @@ impl Rule {
     /// Whether it asks nothing of an application's buffers.
     pub(crate) fn has_only_payload(&self) -> bool {
         self.facts.has_only_payload
+    }
+
+    /// Whether it asks for what only many packets tell.
+    fn asks_for_sign(&self) -> bool {
+        self.tests.iter().any(|it| matches!(it, HeaderTest::Sign { .. }))
     }
 
     /// The flood that it drops, if nothing else is asked of a packet than what the kernel's gate

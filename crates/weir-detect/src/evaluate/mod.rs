@@ -325,6 +325,10 @@ impl Evaluator {
         if flow.is_passed {
             return Decision::Pass;
         }
+        if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
+            self.rewritten = 0;
+            return Decision::Pass;
+        }
         let mut progress = self.converse(rules, flow, direction, view);
         if progress.is_renewed {
             flow.renew();
@@ -366,6 +370,11 @@ impl Evaluator {
         self.keep_frames(flow, now, &progress.frames);
         self.keep_said(flow, now, progress.said);
         decision
+    }
+
+    /// Whether somebody wants to be told more than alerts.
+    fn tells(&self) -> bool {
+        self.records.is_some() || self.told.is_some() || self.tells_events || self.tells_frames
     }
 
     /// Rules about packets; rules about streams too, where the packet belongs to none.
