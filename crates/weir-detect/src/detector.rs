@@ -16,7 +16,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Oddity, UnitRecord};
+use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
@@ -429,7 +429,7 @@ impl Detector {
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
         evaluator.counters.count(decision);
         if evaluator.tells_events {
-            for event in odd(decoded.events, evaluator) {
+            for event in evaluator.odd(decoded.events) {
                 evaluator.counters.anomalies += 1;
                 let has_room = self.anomalies.len() < self.anomalies_max;
                 evaluator.counters.anomalies_lost += u64::from(!has_room);
@@ -595,6 +595,11 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
+    /// Rules that would have dropped the last packet, if they were not only tried.
+    pub fn would_drop(&self) -> &[RuleIndex] {
+        &self.evaluator.would_drop
+    }
+
     /// Whether the last packet was dropped because its flow was before.
     pub fn dropped_by_flow(&self) -> bool {
         self.evaluator.by_flow
@@ -681,13 +686,6 @@ fn link(parsed: &Parsed) -> Link {
         Network::Ipv4 | Network::Ipv6 if parsed.network_offset == 0 => Link::Ip,
         _ => Link::Ethernet,
     }
-}
-
-/// What was odd about a packet, in its stream and in what it brought further.
-fn odd(decoded: &[Event], evaluator: &Evaluator) -> Vec<Oddity> {
-    let odd = decoded.iter().chain(&evaluator.stream_events);
-    let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
-    odd.chain(evaluator.app_events.iter().map(|it| Oddity::Message(it.0, it.1))).collect()
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.

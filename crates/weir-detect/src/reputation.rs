@@ -12,7 +12,7 @@ const ENTRIES_MAX: usize = 4_000_000;
 const SCORE_MAX: u8 = 127;
 
 /// Categories by name, and who is in them.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reputation {
     categories: BTreeMap<String, u8>,
     scores: BTreeMap<u8, Arc<Scores>>,

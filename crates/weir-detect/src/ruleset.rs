@@ -282,6 +282,11 @@ impl RuleSet {
         self.rules.iter()
     }
 
+    /// The numbers of its rules, in their order.
+    pub fn sids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.rules.iter().map(|it| it.sid)
+    }
+
     /// The rule at `index`, which came from this set.
     #[inline]
     pub fn rule(&self, index: RuleIndex) -> &Rule {
@@ -635,7 +640,8 @@ impl Rule {
             && self.filter.is_none()
             && self.suppressions.is_empty()
             && self.rate.is_none();
-        let drops = self.action == Action::Drop && !header.protocol.is_application();
+        let drops =
+            self.action == Action::Drop && !self.is_tried && !header.protocol.is_application();
         (drops && is_any && is_alone && !watch.is_unasked()).then_some(watch)
     }
 

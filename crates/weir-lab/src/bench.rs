@@ -135,7 +135,10 @@ const BENCHES: [Bench; 37] = [
         names: &["access_lab_cost_share", "access_lab_added_latency_us"],
         run: access::beside_none,
     },
-    Bench { names: &["flood_delay_ms", "flood_collateral_share"], run: detecting::floods },
+    Bench {
+        names: &["flood_delay_ms", "flood_collateral_share", "flood_roce_share"],
+        run: detecting::floods,
+    },
     Bench {
         names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],
         run: memory::keying,

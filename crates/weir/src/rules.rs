@@ -14,7 +14,10 @@ use weir_detect::{Classes, LoadOptions, LoadReport, Loaded, RuleSet, RuleSource,
 
 use crate::countries;
 
+mod addresses;
 mod classes;
+
+pub use addresses::Lists;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -31,6 +34,8 @@ pub struct Text {
     variables: Variables,
     /// Those that files have; among the options are others too.
     classes: Classes,
+    /// What of the files around the rules could not be read.
+    unread: Vec<String>,
 }
 
 impl Text {
@@ -76,6 +81,11 @@ impl Text {
         Ok(())
     }
 
+    /// These rules are to tell what they would drop, and to drop nothing.
+    pub fn try_rules(&mut self, sids: BTreeSet<u32>) {
+        self.options.would_drop = sids;
+    }
+
     /// Whether no rule is to find a checksum wrong.
     pub fn ignore_checksums(&mut self, ignores: bool) {
         self.options.ignores_checksums = ignores;
@@ -84,9 +94,10 @@ impl Text {
     /// A number that other files give another one: theirs count that stand there to be read, and
     /// not what rules themselves keep.
     pub fn digest(&self) -> u64 {
-        let LoadOptions { classes, filters, files, .. } = &self.options;
+        let LoadOptions { classes, filters, files, reputation, would_drop, .. } = &self.options;
         let mut hasher = DefaultHasher::new();
-        (&self.sources, &self.variables, classes, filters, files).hash(&mut hasher);
+        (&self.sources, &self.variables, classes, filters).hash(&mut hasher);
+        (files, reputation, would_drop).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -94,7 +105,13 @@ impl Text {
     pub fn warnings(&self, rules: &RuleSet, report: &LoadReport) -> Vec<(String, &'static str)> {
         let unknown = classes::unknown(rules, &self.options.classes);
         let left_out = left_out(report).map(|it| (it, SEE_REFUSED));
-        left_out.into_iter().chain(unknown.map(|it| (it, ADD_CLASSES))).collect()
+        let sids: BTreeSet<u32> = rules.sids().collect();
+        let unknown_sids = self.options.would_drop.difference(&sids);
+        let unknown_sids =
+            unknown_sids.map(|it| (format!("would_drop: no rule {it} runs"), CORRECT_SID));
+        let unread = self.unread.iter().map(|it| (it.clone(), CORRECT_FILE));
+        let unknown = unknown.map(|it| (it, ADD_CLASSES));
+        left_out.into_iter().chain(unread).chain(unknown_sids).chain(unknown).collect()
     }
 
     /// Makes rules of it that can run.
@@ -141,7 +158,27 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
         }
     }
     options.classes.add(of_files.clone());
-    Ok(Text { sources, options, variables, classes: of_files })
+    Ok(Text { sources, options, variables, classes: of_files, unread: Vec::new() })
+}
+
+/// Reads all rules below `paths` as [`read`] does, with the groups and reputations of a
+/// suricata.yaml, and with `lists` of addresses.
+///
+/// # Errors
+/// A file cannot be read, or is none of its kind.
+pub fn read_with(paths: &[PathBuf], yaml: Option<&Path>, lists: &Lists) -> Result<Text> {
+    let mut variables = yaml.map(variables).transpose()?.unwrap_or_default();
+    let mut unread = addresses::read_lists(&mut variables, lists)?;
+    let mut read = read(paths, variables)?;
+    if let Some(path) = yaml {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let (reputation, more) = addresses::read_reputation(&text(path)?, folder)
+            .with_context(|| format!("{} cannot be used", path.display()))?;
+        read.options.reputation = reputation;
+        unread.extend(more);
+    }
+    read.unread = unread;
+    Ok(read)
 }
 
 /// Address and port groups of a suricata.yaml, what hosts are (`host-os-policy`) and sets of values
@@ -150,7 +187,7 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
 ///
 /// # Errors
 /// The file cannot be read, or is no such file.
-pub fn variables(path: &Path) -> Result<Variables> {
+fn variables(path: &Path) -> Result<Variables> {
     read_variables(&text(path)?, path.parent().unwrap_or(Path::new(".")))
         .with_context(|| format!("{} cannot be used", path.display()))
 }
@@ -190,7 +227,7 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
             continue;
         }
         is_empty = false;
-        has_sections |= section.is_some();
+        has_sections |= section.is_some() || bare.starts_with(addresses::REPUTATION_CATEGORIES);
         match bare {
             "address-groups:" => section = Some((indent, Section::Addresses)),
             "port-groups:" => section = Some((indent, Section::Ports)),
@@ -298,6 +335,12 @@ pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+/// What to do about lines that cannot be read.
+const CORRECT_FILE: &str = "correct the file, or go on without them";
+
+/// What to do about rules that are to be tried and are not there.
+const CORRECT_SID: &str = "correct the number, or leave it out";
 
 /// What to do about classes that nobody knows.
 const ADD_CLASSES: &str = "write them into a classification.config among the rule files";

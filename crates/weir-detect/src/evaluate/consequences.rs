@@ -68,6 +68,10 @@ impl Evaluator {
                 // What an earlier rule dropped is not let pass for the rest of its flow.
                 return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
             }
+            Action::Drop | Action::Reject if rule.is_tried => {
+                self.would_drop.push(index);
+                Blocked::Would
+            }
             Action::Drop => Blocked::Dropped,
             Action::Reject => Blocked::Rejected,
             Action::Alert => Blocked::No,
@@ -75,7 +79,7 @@ impl Evaluator {
         if is_told {
             self.tell(index, blocked, sight, flow, scene, alerts);
         }
-        if blocked != Blocked::No {
+        if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             if is_of_flow {
                 flow.dropped_by = Some(index);
             }
@@ -100,6 +104,7 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) {
+        self.would_drop.retain(|it| *it < index);
         let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
         self.counters.alerts -= taken_back as u64;
         if let Decision::Drop { rule } | Decision::Reject { rule } = *decision

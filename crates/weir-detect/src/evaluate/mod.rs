@@ -119,6 +119,8 @@ pub(crate) struct Evaluator {
     continues: bool,
     /// A rule about what its flow says drops the packet at hand alone.
     withholds: bool,
+    /// Rules that would drop the last packet, if they were not only tried.
+    pub(crate) would_drop: Vec<RuleIndex>,
 }
 
 /// The packet at hand, and what is known around it.
@@ -261,6 +263,7 @@ impl Evaluator {
             first_alert: 0,
             continues: false,
             withholds: false,
+            would_drop: Vec::new(),
         })
     }
 
@@ -313,6 +316,7 @@ impl Evaluator {
         alerts: &mut Alerts,
     ) -> Decision {
         let was_dropped = flow.dropped_by;
+        self.would_drop.clear();
         (self.by_flow, self.by_rate) = (was_dropped.is_some(), false);
         self.is_passed = false;
         if let Some(rule) = was_dropped {

@@ -10,7 +10,7 @@ use crate::decode::Event;
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
-use crate::record::ApplicationRecord;
+use crate::record::{ApplicationRecord, Oddity};
 use crate::ruleset::RuleSet;
 use crate::value::Object;
 
@@ -18,6 +18,13 @@ use crate::value::Object;
 const TOLD_MAX: usize = 4096;
 
 impl Evaluator {
+    /// What was odd about the packet at hand, in its stream and in what it brought further.
+    pub(crate) fn odd(&self, decoded: &[Event]) -> Vec<Oddity> {
+        let odd = decoded.iter().chain(&self.stream_events);
+        let odd = odd.filter(|it| !it.is_common()).map(|it| Oddity::Packet(*it));
+        odd.chain(self.app_events.iter().map(|it| Oddity::Message(it.0, it.1))).collect()
+    }
+
     /// Forgets what was odd about the packet before.
     pub(crate) fn begin(&mut self) {
         self.stream_events.clear();

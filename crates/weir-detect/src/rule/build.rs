@@ -73,6 +73,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         filter: collected.filter,
         is_silent: collected.is_silent || is_config,
         tells_pass: collected.tells_pass,
+        is_tried: false,
         flow_counts: collected.flow_counts,
         suppressions: Vec::new(),
         rate: None,

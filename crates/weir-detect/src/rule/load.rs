@@ -1,6 +1,6 @@
 //! Files of rules to a [`RuleSet`], and what became of each rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::build::{Context, build};
 use super::keywords::Refused;
@@ -47,6 +47,8 @@ pub struct LoadOptions {
     pub order: Option<[Action; 4]>,
     /// Rules only tell, whatever their action: what an IDS beside the path does.
     pub is_passive: bool,
+    /// Numbers of rules that tell what they would drop, and drop nothing.
+    pub would_drop: BTreeSet<u32>,
     /// Checksums are not looked at (captures of machines whose adapters compute them): no rule
     /// finds one wrong.
     pub ignores_checksums: bool,
@@ -189,6 +191,7 @@ impl RuleSet {
                         if options.is_passive && rule.action.is_blocking() {
                             rule.action = Action::Alert;
                         }
+                        rule.is_tried = options.would_drop.contains(&rule.sid);
                         gathered.add(rule, place)
                     }
                     Err(why) => Some((place, sid_of(&line.text), why)),

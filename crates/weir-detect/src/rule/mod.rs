@@ -499,6 +499,8 @@ pub struct Rule {
     pub(crate) is_silent: bool,
     /// Alerts although it lets pass.
     pub(crate) tells_pass: bool,
+    /// It tells what it would drop, and drops nothing.
+    pub(crate) is_tried: bool,
     pub(crate) flow_counts: Vec<FlowCount>,
     pub(crate) suppressions: Vec<Suppression>,
     pub(crate) rate: Option<RateFilter>,

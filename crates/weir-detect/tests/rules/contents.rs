@@ -1,7 +1,7 @@
 //! Contents and what stands beside them, over the payload of one datagram.
 
-use weir_detect::Decision;
 use weir_detect::hosts::System;
+use weir_detect::{Decision, LoadOptions, RuleIndex};
 
 use crate::bench::{Bench, refused};
 
@@ -255,6 +255,24 @@ fn drop_stops_the_packet_and_pass_stops_the_rules() {
     assert_eq!(bench.alerted(), []);
     assert_eq!(bench.udp(b"a"), Decision::Pass);
     assert_eq!(bench.alerted(), [3]);
+}
+
+#[test]
+fn a_rule_that_is_tried_tells_what_it_would_drop_and_hides_no_other() {
+    let rules = "drop udp any any -> any any (content:\"bad\"; sid:1;)\n\
+                 drop udp any any -> any any (content:\"worse\"; sid:2;)\n\
+                 pass udp any any -> any any (content:\"good\"; sid:3;)";
+    let options = LoadOptions { would_drop: [1].into(), ..LoadOptions::default() };
+    let mut bench = Bench::loaded(rules, &options);
+    assert_eq!(bench.udp(b"bad"), Decision::Pass);
+    assert_eq!(bench.detector.would_drop(), [RuleIndex(1)]);
+    assert_eq!(bench.alerted(), [1]);
+    assert!(matches!(bench.udp(b"bad and worse"), Decision::Drop { rule: RuleIndex(2) }));
+    assert_eq!(bench.alerted(), [1, 2]);
+    let mut bench = Bench::loaded(rules, &options);
+    assert_eq!(bench.udp(b"bad but good"), Decision::Pass);
+    assert_eq!(bench.alerted(), []);
+    assert_eq!(bench.detector.would_drop(), []);
 }
 
 #[test]

@@ -283,6 +283,11 @@ impl Detection {
         let Packet { bytes, parsed, .. } = *packet;
         let told = alerts.len();
         let decision = flows.inspect(detector, now, packet, alerts);
+        for rule in detector.would_drop() {
+            self.dropped[rule.0 as usize][0] += 1;
+            self.dropped[rule.0 as usize][1] += 1;
+        }
+        self.would_drop += u64::from(!detector.would_drop().is_empty());
         if decision != Decision::Pass {
             // Nobody took it: its packet came where nothing is answered.
             self.refusal.forget();

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-use super::rate::{PAYLOADS, Search, highest_rate};
+use super::rate::{PAYLOADS, Search, highest_rate_of, share_of};
 use super::{Figure, Options, Route, Samples};
 use crate::eve::alerts_since;
 use crate::gateways::{Gateways, Protection, Setup, configurations};
@@ -15,6 +15,7 @@ use crate::process;
 use crate::suricata::{Run, Suricata, timed};
 use crate::topology::{HOST_DEVICE, Lab, Plan, Side};
 use crate::traffic::bypass;
+use crate::traffic::frames::RoceStream;
 use crate::traffic::hostile::{Campaign, Hostile};
 use crate::traffic::iperf::{self, Extent};
 
@@ -26,6 +27,8 @@ pub(super) const JUDGED: &str = "../shared/conformance/suricata-eve";
 const MIX_MB: &str = "300";
 /// Seconds of a flood, and of the connection beside it.
 const FLOOD_SECONDS: u32 = 4;
+/// RoCE packets a second beside a flood.
+const ROCE_BESIDE: u32 = 50_000;
 /// Searches of the highest rate with rules, and as many without.
 const SEARCHES: usize = 5;
 
@@ -158,16 +161,19 @@ pub(super) fn roce(options: &Options) -> Result<Vec<Figure>> {
         let (mut without, mut with, mut limits) =
             (Samples::default(), Samples::default(), Vec::new());
         // In turn: one search is a step or two off, and the machine is not the same for long.
-        for _ in 0..options.rounds(SEARCHES) {
-            without.0.push(highest_rate(&off.lab, payload, search)?.0.median());
-            let (rate, limit) = highest_rate(&on.lab, payload, search)?;
+        for round in 0..options.rounds(SEARCHES) {
+            // A queue pair of its own each time: its numbers begin anew.
+            let queue_pair = RoceStream::QUEUE_PAIR + round as u32;
+            let stream = || RoceStream::reliable(payload, queue_pair);
+            without.0.push(highest_rate_of(&off.lab, stream()?, search)?.0.median());
+            let (rate, limit) = highest_rate_of(&on.lab, stream()?, search)?;
             with.0.push(rate.median());
             limits.push(limit);
         }
         let limit = limits.join(", ");
         let figure = Figure::new(&name, "kpps", &with);
         let note =
-            format!("UC SEND Only, {payload} bytes, rules/rdma.rules on at one gateway; {limit}");
+            format!("RC SEND Only, {payload} bytes, rules/rdma.rules on at one gateway; {limit}");
         figures.push(figure.against("Weir without rules", &without).noted(&note));
     }
     Ok(figures)
@@ -187,12 +193,13 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
     let files = ["rdma.rules", "flood.rules", "classification.config"];
     let (mut figures, rounds) = (Vec::new(), options.rounds(3));
     let is_asked = |name: &str| {
-        let figures = ["flood_delay_ms", "flood_collateral_share"].map(|it| format!("{it}_{name}"));
+        let figures = ["flood_delay_ms", "flood_collateral_share", "flood_roce_share"];
+        let figures = figures.map(|it| format!("{it}_{name}"));
         options.only.as_ref().is_none_or(|only| figures.iter().any(|it| it.starts_with(only)))
     };
     for (name, hostile, rate) in kinds.into_iter().filter(|it| is_asked(it.0)) {
-        let (mut delays, mut kept, mut alone) =
-            (Samples::default(), Samples::default(), Samples::default());
+        let [mut delays, mut kept, mut alone, mut roce_kept, mut roce_alone]: [Samples; 5] =
+            Default::default();
         for round in 0..rounds {
             let count = (rate * FLOOD_SECONDS) as usize;
             // A gateway of its own each round, which knows of no flood yet.
@@ -200,10 +207,12 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
             let sources = 0;
             let seed = round as u64 + 1;
             let frames = Campaign { hostile, is_benign: false, count, sources, seed }.frames();
-            alone.0.push(beside(&route.lab, &frames, rate, true)?.gbps);
+            alone.0.push(beside(&route.lab, &frames, rate, true, tcp)?);
+            roce_alone.0.push(beside(&route.lab, &frames, rate, true, roce_beside)?);
             let begun = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            kept.0.push(beside(&route.lab, &frames, rate, false)?.gbps);
+            kept.0.push(beside(&route.lab, &frames, rate, false, tcp)?);
             delays.0.extend(alerts_since(&route.lab.folder().join("eve"), begun)?.first());
+            roce_kept.0.push(beside(&route.lab, &frames, rate, false, roce_beside)?);
         }
         let note = format!(
             "{rate} packets/s for {FLOOD_SECONDS} s, another source each; rules at both gateways"
@@ -212,18 +221,34 @@ pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
         let figure = Figure::new(&format!("flood_collateral_share_{name}"), "Gb/s", &kept);
         let peer = "the flood dropped at its own port";
         figures.push(figure.against(peer, &alone).noted(&format!("one TCP stream beside; {note}")));
+        let figure = Figure::new(&format!("flood_roce_share_{name}"), "%", &roce_kept);
+        let beside = format!("of {ROCE_BESIDE} RoCE packets/s beside, the other way; {note}");
+        figures.push(figure.against(peer, &roce_alone).noted(&beside));
     }
     Ok(figures)
 }
 
-/// One TCP stream from host B to host A, while `frames` are sent beside it; dropped at host B's
-/// port, where that is so.
+/// Gb/s of one TCP stream from host B to host A.
+fn tcp(lab: &Lab) -> Result<f64> {
+    let (from, to) = (lab.host(Side::B), lab.host(Side::A));
+    let extent = Extent::Seconds(FLOOD_SECONDS - 1);
+    Ok(iperf::tcp(from, to, lab.host_v4(Side::A).into(), extent)?.gbps)
+}
+
+/// Percent of a RoCE stream from host A that comes to host B.
+fn roce_beside(lab: &Lab) -> Result<f64> {
+    let stream = RoceStream::reliable(PAYLOADS[0], RoceStream::QUEUE_PAIR)?;
+    share_of(lab, stream, ROCE_BESIDE, f64::from(FLOOD_SECONDS - 1))
+}
+
+/// What `measured` gives while `frames` are sent from host B; dropped at its port, where that is so.
 fn beside(
     lab: &Lab,
     frames: &[crate::traffic::frames::Planned],
     rate: u32,
     at_port: bool,
-) -> Result<iperf::TcpReport> {
+    measured: fn(&Lab) -> Result<f64>,
+) -> Result<f64> {
     let host = lab.host(Side::B);
     let device = if at_port { "weir-sink0" } else { HOST_DEVICE };
     if at_port {
@@ -233,12 +258,7 @@ fn beside(
     }
     let result = std::thread::scope(|scope| {
         let flood = scope.spawn(|| bypass::pour(lab, Side::B, device, frames, rate));
-        let report = iperf::tcp(
-            host,
-            lab.host(Side::A),
-            lab.host_v4(Side::A).into(),
-            Extent::Seconds(FLOOD_SECONDS - 1),
-        );
+        let report = measured(lab);
         let poured = flood.join().map_err(|_| anyhow::anyhow!("the flood's thread ended early"))?;
         poured.and(report)
     });

@@ -133,6 +133,14 @@ pub(super) fn highest_rate_of(
     bail!("no rate holds: {rate} frames a second still lose some");
 }
 
+/// Percent of `rate` packets of `stream` a second that arrive, for so many seconds.
+pub(super) fn share_of(lab: &Lab, mut stream: RoceStream, rate: u32, seconds: f64) -> Result<f64> {
+    let counter = Firewall::raise_against_one(lab.host(Side::B), HOST_DEVICE, Kind::RoceV2)?;
+    let Trial { lost, achieved, .. } = trial(lab, &counter, &mut stream, rate, seconds)?;
+    let sent = achieved * seconds;
+    Ok(100.0 * (sent - lost as f64) / (f64::from(rate) * seconds))
+}
+
 fn trial(
     lab: &Lab,
     counter: &Firewall<'_>,

@@ -172,8 +172,8 @@ fn prebuilt_tcp() -> Vec<u8> {
     frame
 }
 
-/// A RoCE v2 stream from host A to host B: UC SEND Only packets of one queue pair, PSN advancing,
-/// every ICRC valid. UC, since a one-way stream gets no acknowledgments.
+/// A RoCE v2 stream from host A to host B: SEND Only packets of one queue pair, PSN advancing,
+/// every ICRC valid. UC unless asked otherwise, since a one-way stream gets no acknowledgments.
 #[derive(Clone, Debug)]
 pub struct RoceStream {
     /// With packet sequence number 0.
@@ -197,7 +197,8 @@ struct Among {
 const STRIDE: u32 = 7919;
 
 impl RoceStream {
-    /// Opcode UC SEND Only (IBTA Vol 1 s9.2.1).
+    /// Opcodes RC and UC SEND Only (IBTA Vol 1 s9.2.1).
+    const RC_SEND_ONLY: u8 = 0x04;
     const UC_SEND_ONLY: u8 = 0x24;
 
     /// A stream of packets with `payload_len` bytes (a multiple of 4) behind the BTH.
@@ -205,6 +206,18 @@ impl RoceStream {
     /// # Errors
     /// The length is none that a RoCE MTU allows.
     pub fn new(payload_len: usize) -> Result<Self> {
+        Self::with(payload_len, Self::UC_SEND_ONLY, Self::QUEUE_PAIR)
+    }
+
+    /// The same of RC to that queue pair: who looks at queue pairs follows each of its packets.
+    ///
+    /// # Errors
+    /// As [`RoceStream::new`].
+    pub fn reliable(payload_len: usize, queue_pair: u32) -> Result<Self> {
+        Self::with(payload_len, Self::RC_SEND_ONLY, queue_pair)
+    }
+
+    fn with(payload_len: usize, opcode: u8, queue_pair: u32) -> Result<Self> {
         anyhow::ensure!(
             payload_len.is_multiple_of(4) && payload_len <= 4096,
             "RoCE payloads here are multiples of 4 up to 4096 bytes, not {payload_len}"
@@ -218,7 +231,9 @@ impl RoceStream {
         frame.extend(4791_u16.to_be_bytes());
         frame.extend((udp_len as u16).to_be_bytes());
         frame.extend([0, 0]);
-        frame.extend([Self::UC_SEND_ONLY, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 0]);
+        frame.extend([opcode, 0, 0xff, 0xff]);
+        frame.extend(queue_pair.to_be_bytes());
+        frame.extend([0, 0, 0, 0]);
         frame.extend((0..payload_len).map(|index| index as u8));
         frame.extend([0; icrc::ICRC_LEN]);
         let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);

@@ -78,9 +78,13 @@ pub struct ReadArgs {
     /// Digests of files to write there beside those that rules ask for, commas between them
     #[arg(long, value_name = "DIGESTS", value_delimiter = ',', requires = "eve")]
     pub digests: Vec<Digest>,
-    /// A suricata.yaml whose address and port groups the rules use
+    /// A suricata.yaml whose address and port groups and reputations the rules use
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub variables: Option<PathBuf>,
+    /// A file of addresses and nets that $NAME in rules stands for, such as Spamhaus' drop.txt
+    #[arg(long = "list", requires = "rules", value_name = "NAME=FILE",
+          value_parser = super::rules::list)]
+    pub lists: Vec<(String, PathBuf)>,
     /// A MaxMind database (.mmdb) of countries, for rules with `geoip`
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub geoip: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use weir_detect::{Loaded, Refusal, Variables};
+use weir_detect::{Loaded, Refusal};
 
 use super::print_json;
 use super::terminal::shown;
@@ -46,9 +46,12 @@ pub struct CheckArgs {
     /// Rule files, or folders of them
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// A suricata.yaml whose address and port groups the rules use
+    /// A suricata.yaml whose address and port groups and reputations the rules use
     #[arg(long, value_name = "FILE")]
     pub variables: Option<PathBuf>,
+    /// A file of addresses and nets that $NAME in rules stands for, such as Spamhaus' drop.txt
+    #[arg(long = "list", value_name = "NAME=FILE", value_parser = list)]
+    pub lists: Vec<(String, PathBuf)>,
     /// A MaxMind database (.mmdb) of countries, for rules with `geoip`
     #[arg(long, value_name = "FILE")]
     pub geoip: Option<PathBuf>,
@@ -72,11 +75,8 @@ struct RulesReport<'a> {
 /// A file cannot be read, or standard output not be written.
 pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     let RulesCommand::Check(args) = &args.command;
-    let variables = match &args.variables {
-        Some(path) => rules::variables(path)?,
-        None => Variables::default(),
-    };
-    let mut text = rules::read(&args.paths, variables)?;
+    let lists = args.lists.iter().cloned().collect();
+    let mut text = rules::read_with(&args.paths, args.variables.as_deref(), &lists)?;
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
     let Loaded { rules, report } = text.compile()?;
     for (what, remedy) in text.warnings(&rules, &report) {
@@ -107,6 +107,19 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(if report.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A list's name and its file.
+///
+/// # Errors
+/// There are not both.
+pub(super) fn list(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok((name.trim_start_matches('$').to_owned(), file.into()))
+        }
+        _ => Err("NAME=FILE, such as DROP=drop.txt".to_owned()),
+    }
 }
 
 /// What a rule file is told of one of its rules. The keyword and the reason may quote it.

@@ -3,8 +3,12 @@
 //! ```toml
 //! [rules]
 //! paths = ["/etc/weir/rules"]       # rule files, and folders of them; several
-//! variables = "suricata.yaml"       # [Suricata's defaults] file with address-groups, port-groups
+//! variables = "suricata.yaml"       # [Suricata's defaults] file with address-groups, port-groups,
+//!                                   # and reputations for rules with `iprep`
+//! lists = { DROP = "drop.txt" }     # [none] files of addresses and nets, by the variable that
+//!                                   # stands for them: `drop ip $DROP any -> any any (...)`
 //! geoip = "GeoLite2-Country.mmdb"   # [none] country database, for rules with the keyword `geoip`
+//! would_drop = [3200005]            # [none] rules, by sid, that only report what they would drop
 //! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
 //! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; its
 //!                                   # folder is made where its parent is there; or a socket:
@@ -30,6 +34,7 @@
 //! conflicts = "drop"                # [drop] TCP data that differ from earlier data in their place
 //! ```
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -45,7 +50,7 @@ use super::file::File;
 use super::problem::Problems;
 use super::settings::{FastPathMode, Settings};
 use super::several::Several;
-use crate::rules;
+use crate::rules::{self, Lists};
 
 /// MiB of the alerts' file unless configured.
 const EVE_MIB_DEFAULT: u32 = 1024;
@@ -74,7 +79,11 @@ pub struct Written {
     #[serde(default)]
     pub paths: Several<PathBuf>,
     pub variables: Option<PathBuf>,
+    #[serde(default)]
+    pub lists: Lists,
     pub geoip: Option<PathBuf>,
+    #[serde(default)]
+    pub would_drop: Several<u32>,
     pub mode: Option<Spanned<Mode>>,
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
@@ -185,8 +194,12 @@ pub struct Detection {
     pub paths: Vec<PathBuf>,
     /// Groups of addresses and ports, as a suricata.yaml has them.
     pub variables: Option<PathBuf>,
+    /// Files of addresses, by the variable that stands for them.
+    pub lists: Lists,
     /// A database of where addresses are.
     pub geoip: Option<PathBuf>,
+    /// Rules that tell what they would drop, and drop nothing.
+    pub would_drop: BTreeSet<u32>,
     /// What rules may do.
     pub mode: RuleMode,
     /// Where alerts go; `None`: they are counted.
@@ -290,7 +303,9 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
     Some(Detection {
         paths: written.paths.0.iter().map(|path| directory.join(path.get_ref())).collect(),
         variables: written.variables.as_ref().map(|path| directory.join(path)),
+        lists: written.lists.iter().map(|(n, path)| (n.clone(), directory.join(path))).collect(),
         geoip: written.geoip.as_ref().map(|path| directory.join(path)),
+        would_drop: written.would_drop.0.iter().map(|it| *it.get_ref()).collect(),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
         eve: eve(written, directory, u64::from(mib) << 20, problems),
         tells_anomalies: written.eve_anomalies,
@@ -371,8 +386,10 @@ pub fn digest(settings: &Settings) -> anyhow::Result<u64> {
 }
 
 fn read(detection: &Detection) -> anyhow::Result<rules::Text> {
-    let variables = detection.variables.as_deref().map(rules::variables).transpose()?;
-    rules::read(&detection.paths, variables.unwrap_or_default())
+    let Detection { paths, variables, lists, would_drop, .. } = detection;
+    let mut text = rules::read_with(paths, variables.as_deref(), lists)?;
+    text.try_rules(would_drop.clone());
+    Ok(text)
 }
 
 /// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of
@@ -388,7 +405,7 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
     let text = match read_all() {
         Ok(text) => text,
         Err(error) => {
-            let remedy = "correct `paths`, `variables` and `geoip` in [rules]";
+            let remedy = "correct `paths`, `variables`, `lists` and `geoip` in [rules]";
             return problems.error_in_file(format!("{error:#}"), remedy);
         }
     };

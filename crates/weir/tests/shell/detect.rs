@@ -123,6 +123,48 @@ fn alerts_of_a_capture_are_written_as_eve() {
 }
 
 #[test]
+fn lists_of_addresses_are_variables_and_reputations_are_named_by_a_suricata_yaml() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let put = |name: &str, text: &str| fs::write(path(name), text).unwrap();
+    let word = |name: &str| path(name).to_str().unwrap().to_owned();
+    put(
+        "a.rules",
+        "drop ip $DROP any -> any any (msg:\"listed\"; sid:1;)\n\
+         drop ip [$DROP,!192.0.2.1] any -> any any (msg:\"excepted\"; sid:2;)\n\
+         alert udp any any -> any any (iprep:src,CnC,>,30; sid:3;)\n\
+         alert udp any any -> any any (iprep:dst,CnC,>,30; sid:4;)\n",
+    );
+    put("drop.txt", "; Spamhaus DROP List\n192.0.2.0/31 ; SBL1\nrubbish\n");
+    put("categories.txt", "1,CnC,servers of botnets\n");
+    put("hosts.list", "192.0.2.1,1,100\n");
+    put(
+        "weir.yaml",
+        "reputation-categories-file: categories.txt\nreputation-files:\n - hosts.list\n",
+    );
+    fs::write(path("a.pcap"), capture(&[datagram(53, b"a")])).unwrap();
+    let (list, yaml) = (format!("DROP={}", word("drop.txt")), word("weir.yaml"));
+    let known = ["--list", &list, "--variables", &yaml];
+    let checked = weir(&[&["rules", "check"][..], &known].concat(), &[&path("a.rules")]);
+    assert!(checked.status.success(), "{checked:?}");
+    let warned = String::from_utf8(checked.stderr).unwrap();
+    assert!(warned.contains("1 lines of") && warned.contains("name no address"), "{warned}");
+    let (rules, eve) = (word("a.rules"), word("eve.json"));
+    let read = ["read", "--types", "alert", "--rules", &rules, "--eve", &eve];
+    let output = weir(&[&read[..], &known].concat(), &[&path("a.pcap")]);
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(path("eve.json")).unwrap();
+    let events = text.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+    let alerts = events.filter(|it| it["event_type"] == "alert");
+    let told: Vec<Value> = alerts.map(|it| it["alert"]["signature_id"].clone()).collect();
+    assert_eq!(told, [1, 3]);
+    // Without them these rules do not run, and it is said.
+    let alone = weir(&["rules", "check", "--json"], &[&path("a.rules")]);
+    let report: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    assert_eq!(report["runnable"], 0);
+}
+
+#[test]
 fn what_rules_did_not_see_of_a_capture_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

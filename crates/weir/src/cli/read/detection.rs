@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use weir_detect::{LoadReport, Loaded, Variables};
+use weir_detect::{LoadReport, Loaded};
 use weir_port::CaptureError;
 
 use super::{ReadArgs, random_seed};
@@ -67,11 +67,8 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
 
 /// Its rules; what is to be said of them is.
 fn rules_of(args: &ReadArgs) -> Result<Loaded> {
-    let variables = match &args.variables {
-        Some(path) => rules::variables(path)?,
-        None => Variables::default(),
-    };
-    let mut text = rules::read(&args.rules, variables)?;
+    let lists = args.lists.iter().cloned().collect();
+    let mut text = rules::read_with(&args.rules, args.variables.as_deref(), &lists)?;
     text.ignore_checksums(args.no_checksums);
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
     if let Some(folder) = &args.datasets {
