@@ -241,7 +241,7 @@ fn roce_beside(lab: &Lab) -> Result<f64> {
     share_of(lab, stream, ROCE_BESIDE, f64::from(FLOOD_SECONDS - 1))
 }
 
-/// What `measured` gives while `frames` are sent from host B; dropped at its port, where that is so.
+/// What `measured` gives while `frames` are sent from host B; dropped at its port, where it is so.
 fn beside(
     lab: &Lab,
     frames: &[crate::traffic::frames::Planned],

@@ -71,6 +71,8 @@ pub enum EvePlace {
     Stream,
     /// One that takes datagrams: a line each.
     Datagrams,
+    /// That of the machine's syslog, a message each: facility local5, severity informational.
+    Syslog,
 }
 
 /// What became of alerts. alerts = written + lost + those under way; without a file, all are lost

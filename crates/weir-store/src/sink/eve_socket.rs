@@ -1,5 +1,5 @@
-//! EVE to a Unix socket that somebody else listens at, as Suricata's `unix_stream` and
-//! `unix_dgram`.
+//! EVE to a Unix socket that somebody else listens at, as Suricata's `unix_stream`, `unix_dgram`
+//! and `syslog`.
 //!
 //! Nothing waits for the listener. What it does not take at once waits in bounded memory, also
 //! while nobody listens, and goes in order; what is beyond is lost, and counted. A line in the
@@ -22,6 +22,10 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// Between two attempts to connect.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// Before a line that goes to the machine's syslog (RFC 3164 s4.1): facility local5, severity
+/// informational, as Suricata has it.
+const SYSLOG_PRIORITY: u8 = 21 * 8 + 6;
 
 /// What lines tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,19 +73,32 @@ impl EveSocket {
 
     /// Hands over whole lines that tell of one thing.
     pub(super) fn write(&mut self, lines: &[u8], told: LineKind, count: Count<'_>) {
-        if self.waiting_bytes + lines.len() > WAITING_BYTES_MAX {
+        let lines = lines.split_inclusive(|it| *it == b'\n');
+        let lines: Vec<Vec<u8>> = lines.map(|it| self.framed(it)).collect();
+        let bytes: usize = lines.iter().map(Vec::len).sum();
+        if self.waiting_bytes + bytes > WAITING_BYTES_MAX {
             self.send(count);
         }
-        if self.waiting_bytes + lines.len() > WAITING_BYTES_MAX {
+        if self.waiting_bytes + bytes > WAITING_BYTES_MAX {
             return count(told, false);
         }
-        self.waiting_bytes += lines.len();
-        let lines = lines.split_inclusive(|it| *it == b'\n');
-        self.waiting.extend(lines.map(|it| Line { bytes: it.to_vec(), told: None }));
+        self.waiting_bytes += bytes;
+        self.waiting.extend(lines.into_iter().map(|bytes| Line { bytes, told: None }));
         if let Some(last) = self.waiting.back_mut() {
             last.told = Some(told);
         }
         self.send(count);
+    }
+
+    /// A line as its listener wants it.
+    fn framed(&self, line: &[u8]) -> Vec<u8> {
+        match self.wanted.place {
+            EvePlace::Syslog => {
+                let head = format!("<{SYSLOG_PRIORITY}>weir[{}]: ", std::process::id());
+                [head.as_bytes(), line.trim_ascii_end()].concat()
+            }
+            _ => line.to_vec(),
+        }
     }
 
     /// Sends what waits, as far as somebody takes it now.
@@ -146,7 +163,7 @@ impl EveSocket {
 
     fn open(&self) -> io::Result<OwnedFd> {
         let kind = match self.wanted.place {
-            EvePlace::Datagrams => SocketType::DGRAM,
+            EvePlace::Datagrams | EvePlace::Syslog => SocketType::DGRAM,
             EvePlace::Stream | EvePlace::File => SocketType::STREAM,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

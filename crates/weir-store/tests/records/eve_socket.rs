@@ -98,3 +98,22 @@ fn each_datagram_is_one_event_and_one_that_is_too_long_is_counted() {
     assert_eq!([heard(), heard()], [1, 3]);
     assert_eq!(sink.counters().records_lost, 1);
 }
+
+#[test]
+fn a_syslog_gets_each_event_as_a_message_of_local5() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let listener = UnixDatagram::bind(&path).unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sink = sink(&path, EvePlace::Syslog);
+    for expected in [7, 8] {
+        sink.stats(event(expected, 0));
+        let mut message = [0; 4096];
+        let length = listener.recv(&mut message).unwrap();
+        let head = format!("<174>weir[{}]: ", std::process::id());
+        let event = message[..length].strip_prefix(head.as_bytes()).expect("its head");
+        assert!(event.ends_with(b"}"), "no line feed");
+        assert_eq!(number(event), expected);
+    }
+    assert_eq!(sink.counters().records_lost, 0);
+}

@@ -12,7 +12,8 @@
 //! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
 //! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; its
 //!                                   # folder is made where its parent is there; or a socket:
-//!                                   # "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"
+//!                                   # "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"; or
+//!                                   # "syslog", the machine's (local5.info), or "syslog:SOCKET"
 //! eve_mib = 1024                    # [1024] at this size, the file is renamed to eve.json.1
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
@@ -65,6 +66,8 @@ const MEMORY_MIB_MAX: u32 = 1 << 20;
 const BYPASS_MIB_MAX: u32 = 1 << 20;
 /// What is odd and waits until it is told, of a worker: it is told ten times a second.
 const ANOMALIES_MAX: usize = 256;
+/// Where the machine's syslog listens.
+const SYSLOG: &str = "syslog:/dev/log";
 /// Bytes of a Unix socket's path (unix(7)), its end apart.
 const SOCKET_PATH_MAX: usize = 107;
 /// The least and the most.
@@ -350,7 +353,12 @@ fn eve(
     }
     let path = written.eve.as_ref()?;
     let text = path.to_str().unwrap_or_default();
-    let places = [("unix-dgram:", EvePlace::Datagrams), ("unix:", EvePlace::Stream)];
+    let text = if text == "syslog" { SYSLOG } else { text };
+    let places = [
+        ("unix-dgram:", EvePlace::Datagrams),
+        ("unix:", EvePlace::Stream),
+        ("syslog:", EvePlace::Syslog),
+    ];
     let mut places = places.into_iter();
     let socket = places.find_map(|(prefix, place)| Some((text.strip_prefix(prefix)?, place)));
     let (path, place) = match socket {

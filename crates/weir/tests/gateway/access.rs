@@ -172,8 +172,8 @@ fn a_rejected_write_is_answered_through_the_tunnel() {
     writes_are_refused_in_the_responder_s_name(&lab, &gateways);
 }
 
-/// Evidence of whole packets and a mirror, beside lines of access.
-fn bystanders(lab: &Lab) -> String {
+/// Evidence of whole packets and a mirror, beside lines of access or rules.
+pub(super) fn bystanders(lab: &Lab) -> String {
     let gateway = lab.gateway(Side::A);
     gateway.ip("link add mon0 mtu 9000 type veth peer name an0 mtu 9000").unwrap();
     gateway.set(&[("net.ipv6.conf.mon0.disable_ipv6", "1")]).unwrap();

@@ -63,6 +63,20 @@ fn rules_stop_attacks_in_clear_and_tell_of_them_in_eve() {
     tells_flows_and_counters(&lab, gateways);
 }
 
+/// AF_XDP at the ports, a ring of evidence and a mirror change nothing about it.
+#[test]
+fn rules_stop_attacks_by_af_xdp_beside_evidence_and_a_mirror() {
+    let Some(Stand { _turn, lab }) = stand("rules_stop_attacks_by_af_xdp") else { return };
+    let tables_of_a = detection_tables(&lab).unwrap() + &super::access::bystanders(&lab);
+    let driver = Some("xdp".to_owned());
+    let setup = Setup { tables_of_a, driver, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    attacks_stop_and_their_twins_arrive(&lab, &gateways);
+    let is_told = || Ok(alerts(&lab, 1_000_002, "blocked") > 0);
+    interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
+}
+
 /// EVE has `flow` of what ended with the gateway, `stats`, and the same Community ID in both.
 fn tells_flows_and_counters(lab: &Lab, mut gateways: Gateways) {
     let of_kind = |kind: &str| -> Vec<Value> {

@@ -153,6 +153,8 @@ impl Stage {
 name = \"gw\"
 state_dir = \"/tmp/state\"
 run_dir = \"/tmp/run\"
+[rules]
+paths = [\"/tmp/long.rules\"]
 [[pair]]
 name = \"port0\"
 host = \"pf0\"
@@ -170,6 +172,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         let [out, inward] = KEYS.map(|key| key.repeat(18));
         self.run(&format!(
             "umask 077; echo {out} > /tmp/out.key; echo {inward} > /tmp/in.key\n\
+             echo 'drop icmp any any -> any any (dsize:333; sid:333;)' > /tmp/long.rules\n\
              cat > /tmp/weir.toml <<END\n{configuration}END\n"
         ));
     }
@@ -318,8 +321,15 @@ fn the_kernels_esp_carries_a_peers_packets_and_repeats_no_number_after_kill_9() 
         stage.ping("host", "10.2.0.1", more);
         stage.ping("peer", "10.1.0.1", more);
     }
+    // Rules judge what the kernel is to seal, and what it has opened.
+    stage.silent("host", "-s 333 10.2.0.1");
+    stage.silent("peer", "-s 333 10.1.0.1");
     stage.transfers("peer");
     let first = stage.settled();
+    for side in ["host", "wire"] {
+        let dropped = number(&first, &format!("/pairs/0/{side}/dropped_by_reason/rule"));
+        assert_eq!(dropped, 3, "{side}: {first}");
+    }
     let [_, _, left, opened, _] = counts(&first);
     assert!(left > 500 && opened > 500, "{first}");
     assert_eq!(number(&first, "/pairs/0/host/sealed"), 0, "Weir seals nothing: {first}");
