@@ -32,6 +32,7 @@ const READ_FLOOD: u64 = 3_200_014;
 
 /// Addresses of host A. Each attack comes from one of its own, which tells who is told of.
 const GUESSER: &str = "10.77.0.31";
+const BURSTER: &str = "10.77.0.34";
 const ASKER: &str = "10.77.0.32";
 const FLOODER: &str = "10.77.0.33";
 /// These are honest: one reads all the time, one with many queue pairs, one connects.
@@ -42,7 +43,10 @@ const USER: &str = "10.77.0.43";
 /// Connections that a rule would tell of if they were not used, and twice as many that are not.
 const USED: usize = 80;
 const UNUSED: usize = 160;
+const USED_MEANWHILE: usize = 3;
 const GUESSES: usize = 24;
+/// As many as the rule wants: none is left that it could stop when the last one is refused.
+const BURST: usize = 5;
 const READS: usize = 20_000;
 
 /// The rules as they are shipped, but for the rate of READs: an emulated machine makes no million of
@@ -59,16 +63,28 @@ fn rules(lab: &Lab) -> String {
     format!("\n[rules]\npaths = [\"{}\"]\neve = \"{}\"\n", file.display(), eve.display())
 }
 
-/// The lines of JSON of what a program said.
-fn lines_of(said: &str, what: &str) -> Vec<Value> {
-    let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|it| it["what"] == what).collect()
+/// The last line of JSON in what a program of `guest` said until its end.
+#[track_caller]
+fn run(guest: &mut Guest, arguments: &str) -> Value {
+    let [_, server] = HOST_V4;
+    let (program, rest) = arguments.split_once(' ').unwrap();
+    let line = format!("{VERBS} {program} {server} {rest}");
+    last(&guest.run(&line, RUN).unwrap().success().unwrap())
 }
 
-/// Runs the script in a guest to its end.
 #[track_caller]
-fn run(guest: &mut Guest, arguments: &str) -> String {
-    guest.run(&format!("{VERBS} {arguments}"), RUN).unwrap().success().unwrap()
+fn last(said: &str) -> Value {
+    eprint!("{said}");
+    said.lines().last().and_then(|line| serde_json::from_str(line).ok()).expect(said)
+}
+
+/// How work ended, one by one.
+fn statuses(told: &Value) -> Vec<u64> {
+    told["statuses"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+}
+
+fn count(statuses: &[u64], status: u64) -> usize {
+    statuses.iter().filter(|it| **it == status).count()
 }
 
 /// Alerts in EVE, by who they tell of and the rule.
@@ -84,72 +100,72 @@ fn alerts(lab: &Lab) -> BTreeMap<(String, u64), usize> {
     alerts
 }
 
-/// What the gateway dropped by a rule.
+/// What `weir drops` says that a rule dropped.
 fn dropped_by(gateways: &Gateways, rule: u64) -> u64 {
     let drops = gateways.drops(Side::A).unwrap();
-    let line = drops.lines().find(|it| it.contains(&rule.to_string()));
-    eprintln!("{drops}");
-    line.map_or(0, |_| 1)
+    let mark = format!("by rule {rule} ");
+    let line = drops.lines().find(|it| it.contains(&mark));
+    let packets = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
+    packets.unwrap_or_default()
 }
 
 /// The rule tells of `source` in EVE, and drops are counted.
 #[track_caller]
-fn is_told_and_dropped(lab: &Lab, gateways: &Gateways, source: &str, rule: u64) {
+fn is_told_and_dropped(lab: &Lab, gateways: &Gateways, source: &str, rule: u64, before: u64) {
     let is_told = || Ok(alerts(lab).contains_key(&(source.to_owned(), rule)));
     interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
-    assert!(dropped_by(gateways, rule) > 0);
+    let is_counted = || Ok(dropped_by(gateways, rule) > before);
+    interrupt::until("count of what was dropped", PATIENCE, is_counted).unwrap();
+    eprintln!("{source}: {} dropped by {rule}", dropped_by(gateways, rule) - before);
 }
 
-/// Refused by the responder itself until the gateway knows; from then on nobody answers.
+/// Refused by the responder itself until the gateway knows; from then on nobody answers. Who guesses
+/// goes on where the key is known to be right.
 fn guessed_keys(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
-    let ended = |said: &str, what: &str| -> Vec<u64> {
-        lines_of(said, what).iter().filter_map(|it| it["status"].as_u64()).collect()
-    };
-    let said = run(a, &format!("guess {} {READER} {GUESSES} right", HOST_V4[1]));
-    assert_eq!(ended(&said, "guess"), [SUCCESS; GUESSES], "{said}");
-    let said = run(a, &format!("guess {} {GUESSER} {GUESSES} wrong", HOST_V4[1]));
-    let guesses = ended(&said, "guess");
-    eprintln!("guesses ended {guesses:?}");
-    let refused = guesses.iter().take_while(|it| **it == REMOTE_ACCESS_ERROR).count();
-    assert!(refused >= 5 && refused < GUESSES, "{said}");
-    assert!(guesses[refused..].contains(&RETRIES_EXCEEDED), "{said}");
-    for what in ["before", "after"] {
-        assert_eq!(ended(&said, what), [SUCCESS], "by the right key {what}: {said}");
-    }
-    is_told_and_dropped(lab, gateways, GUESSER, KEY_GUESSING);
+    let twin = run(a, &format!("guess {READER} {GUESSES} right"));
+    assert_eq!(statuses(&twin), [SUCCESS; GUESSES]);
+    let told = run(a, &format!("guess {GUESSER} {GUESSES} wrong"));
+    let guesses = statuses(&told);
+    assert_eq!(guesses.first(), Some(&REMOTE_ACCESS_ERROR), "{told}");
+    assert!(count(&guesses, REMOTE_ACCESS_ERROR) >= 5, "{told}");
+    assert!(count(&guesses, RETRIES_EXCEEDED) > 0, "{told}");
+    assert_eq!([&told["before"], &told["after"]], [SUCCESS, SUCCESS], "{told}");
+    is_told_and_dropped(lab, gateways, GUESSER, KEY_GUESSING, 0);
 }
 
-/// Requests for connections are dropped once too many are not used; who uses his is served.
+/// Guesses that are all on their way before the last is refused, and then none until refusals count
+/// no more: the next burst is told.
+fn guessed_keys_in_bursts(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
+    let before = dropped_by(gateways, KEY_GUESSING);
+    let second = run(a, &format!("burst {BURSTER} {BURST}"));
+    assert_eq!(statuses(&second).len(), BURST);
+    is_told_and_dropped(lab, gateways, BURSTER, KEY_GUESSING, before);
+}
+
+/// Requests for connections are dropped once too many are not used; who uses his is served, before
+/// and meanwhile.
 fn unused_connections(lab: &Lab, gateways: &Gateways, a: &mut Guest, b: &mut Guest) {
-    let serving = b.start(&format!("{VERBS} answer {}", HOST_V4[1])).unwrap();
-    b.wait_for_rdma_server().unwrap();
-    let used = |a: &mut Guest, count: usize| {
-        let said = run(a, &format!("ask {} {USER} {count} used", HOST_V4[1]));
-        eprintln!("{said}");
-        let told = lines_of(&said, "used").pop().unwrap();
-        let is_success = |it: &Value| *it == SUCCESS;
-        let statuses = told["statuses"].as_array().unwrap();
-        assert!(statuses.len() == count && statuses.iter().all(is_success), "{said}");
-    };
-    used(a, USED);
-    let asking = format!("{VERBS} ask {} {ASKER} {UNUSED} unused", HOST_V4[1]);
-    let asking = a.start(&asking).unwrap();
+    let [_, server] = HOST_V4;
+    let serving = b.start(&format!("{VERBS} answer {server}")).unwrap();
+    b.wait_for_rdma_server().unwrap_or_else(|error| panic!("{error:#}: {}", serving.output()));
+    let twin = run(a, &format!("ask {USER} {USED} used"));
+    assert_eq!(statuses(&twin), [SUCCESS; USED]);
+    let asking = a.start(&format!("{VERBS} ask {server} {ASKER} {UNUSED} unused")).unwrap();
     asking.wait_for("asked", RUN).unwrap();
-    eprintln!("{}", asking.output());
-    is_told_and_dropped(lab, gateways, ASKER, QP_EXHAUSTION);
-    used(a, 3);
-    let answered = serving.output();
-    eprintln!("{}", answered.lines().last().unwrap_or_default());
+    is_told_and_dropped(lab, gateways, ASKER, QP_EXHAUSTION, 0);
+    let twin = run(a, &format!("ask {USER} {USED_MEANWHILE} used"));
+    assert_eq!(statuses(&twin), [SUCCESS; USED_MEANWHILE]);
+    let answered = last(serving.output().lines().last().unwrap());
+    let asked = number(&answered, "/asked") as usize;
+    assert!(asked < USED + UNUSED + USED_MEANWHILE, "some never arrived: {answered}");
 }
 
 /// The flood's queue pairs break, as nobody answers any more.
 fn flooded_reads(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
-    let said = run(a, &format!("flood {} {FLOODER} {READS}", HOST_V4[1]));
-    eprintln!("{said}");
-    let told = lines_of(&said, "flood").pop().unwrap();
-    let ended = |status: u64| told["ended"][status.to_string()].as_u64().unwrap_or(0);
-    assert!(ended(SUCCESS) > 0 && ended(RETRIES_EXCEEDED) > 0, "{said}");
-    is_told_and_dropped(lab, gateways, FLOODER, READ_FLOOD);
+    let told = run(a, &format!("flood {FLOODER} {READS}"));
+    let ended = |status: u64| told["ended"][status.to_string()].as_u64().unwrap_or_default();
+    assert!(ended(SUCCESS) > 0 && ended(RETRIES_EXCEEDED) > 0, "{told}");
+    is_told_and_dropped(lab, gateways, FLOODER, READ_FLOOD, 0);
 }
 
 #[test]
@@ -171,24 +187,26 @@ fn attacks_by_verbs_are_told_and_stopped_and_their_twins_are_not() {
     let gateways = Gateways::start(&lab, &setup).unwrap();
     a.wait_ready().unwrap();
     b.wait_ready().unwrap();
-    let all = [GUESSER, ASKER, FLOODER, PACED, READER, USER];
+    let all = [GUESSER, BURSTER, ASKER, FLOODER, PACED, READER, USER];
     let adds = all.map(|it| format!("ip address add {it}/24 dev eth0 && ")).concat();
     a.run(&(adds + "true"), RUN).unwrap().success().unwrap();
 
-    let _serving = b.start(&format!("{VERBS} serve {}", HOST_V4[1])).unwrap();
-    let paced = a.start(&format!("{VERBS} pace {} {PACED}", HOST_V4[1])).unwrap();
+    let [_, server] = HOST_V4;
+    let _serving = b.start(&format!("{VERBS} serve {server}")).unwrap();
+    let paced = a.start(&format!("{VERBS} pace {server} {PACED}")).unwrap();
     paced.wait_for("begun", RUN).unwrap();
     guessed_keys(&lab, &gateways, &mut a);
+    guessed_keys_in_bursts(&lab, &gateways, &mut a);
     unused_connections(&lab, &gateways, &mut a, &mut b);
     flooded_reads(&lab, &gateways, &mut a);
     a.run("touch /tmp/enough", RUN).unwrap().success().unwrap();
-    let said = paced.finish(RUN).unwrap().success().unwrap();
-    eprintln!("{said}");
-    let ended = &lines_of(&said, "paced").pop().unwrap()["ended"];
-    assert!(ended.as_object().unwrap().keys().all(|it| it == "0"), "{said}");
+
+    let paced = last(&paced.finish(RUN).unwrap().success().unwrap());
+    let ended = paced["ended"].as_object().unwrap();
+    assert!(ended.len() == 1 && ended.contains_key("0"), "{paced}");
     let told = alerts(&lab);
     eprintln!("{told:?}");
-    let attackers = [GUESSER, ASKER, FLOODER];
+    let attackers = [GUESSER, BURSTER, ASKER, FLOODER];
     assert!(told.keys().all(|(who, _)| attackers.contains(&who.as_str())), "{told:?}");
     assert_eq!(gateways.status(Side::A).unwrap()["adds_up"], true);
 }

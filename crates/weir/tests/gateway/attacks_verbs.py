@@ -2,6 +2,7 @@
 
     attacks_verbs.py serve SERVER                     a responder; exchanges numbers by TCP
     attacks_verbs.py guess SERVER SOURCE COUNT KEYS   one READ by each queue pair; KEYS right or wrong
+    attacks_verbs.py burst SERVER SOURCE COUNT        wrong keys all at once, later once more
     attacks_verbs.py flood SERVER SOURCE COUNT        COUNT READs of 8 bytes, back to back
     attacks_verbs.py pace SERVER SOURCE               the same, a few a second, until /tmp/enough
     attacks_verbs.py answer SERVER                    accepts each connection that it is asked for
@@ -37,8 +38,9 @@ LENGTH = 8
 DEPTH = 16  # READs of one queue pair on their way.
 PATIENCE = 120  # Seconds; emulated machines are slow when the host is busy.
 ENOUGH = "/tmp/enough"
-# Guesses that nobody answers, one after the other, before the rest is sent at once.
-UNANSWERED = 2
+# Guesses one after the other that nobody answers, before the rest is sent at once.
+UNANSWERED = 1
+BURSTS_APART = 12  # Seconds; the rule counts over ten.
 
 
 class End:
@@ -81,8 +83,8 @@ class End:
             attributes.dest_qp_num, attributes.rq_psn, attributes.sq_psn = number, 7, 7
             attributes.max_dest_rd_atomic = attributes.max_rd_atomic = DEPTH
             attributes.min_rnr_timer = 1
-            # 0.13 s, and thrice more; who must not give up waits for a second, seven times.
-            attributes.timeout, attributes.retry_cnt = (18, 7) if patient else (15, 3)
+            # 0.27 s, and thrice more; who must not give up waits for a second, seven times more.
+            attributes.timeout, attributes.retry_cnt = (18, 7) if patient(pair) else (16, 3)
             attributes.rnr_retry = 7
             attributes.ah_attr = AHAttr(is_global=1, port_num=1, gr=route)
             pair.to_rts(attributes)
@@ -96,15 +98,16 @@ class End:
 
 
 class Reader(End):
-    """Queue pairs to the responder, from one address."""
+    """Queue pairs to the responder, from one address; the first are patient."""
 
-    def __init__(self, server, source, count, patient=False):
+    def __init__(self, server, source, count, patient=0):
         super().__init__()
         self.pairs = self.make(count)
         self.words = Words(reach(server))
         self.words.say([source, [it.qp_num for it in self.pairs]])
         numbers, self.key, self.place = self.words.hear()
-        self.connect(self.pairs, source, server, numbers, patient)
+        first = self.pairs[:patient]
+        self.connect(self.pairs, source, server, numbers, lambda it: it in first)
         self.words.say("ready")
         self.words.hear()
 
@@ -167,7 +170,7 @@ def serve(server):
         source, numbers = words.hear()
         with lock:
             pairs = end.make(len(numbers))
-            end.connect(pairs, server, source, numbers, False)
+            end.connect(pairs, server, source, numbers, lambda _: False)
         words.say([[it.qp_num for it in pairs], end.memory.rkey, end.memory.buf])
         words.hear()
         words.say("ready")
@@ -185,21 +188,31 @@ def serve(server):
 def guess(server, source, count, keys):
     """One READ by each queue pair, since a refused one breaks it; the first asks by the right key,
     also at the end."""
-    reader = Reader(server, source, int(count) + 1)
+    count, is_honest = int(count), keys == "right"
+    reader = Reader(server, source, count + 1, patient=count + 1 if is_honest else 1)
     dice = random.Random(7)
-    key = lambda: reader.key if keys == "right" else reader.key ^ dice.randrange(1, 1 << 32)
-    tell(what="before", status=reader.read(0, reader.key))
-    waiting, unanswered = list(range(1, len(reader.pairs))), 0
-    while waiting and unanswered < UNANSWERED:
-        status = reader.read(waiting[0], key())
-        tell(what="guess", status=status)
-        unanswered += status == e.IBV_WC_RETRY_EXC_ERR
-        del waiting[0]
+    key = lambda: reader.key if is_honest else reader.key ^ dice.randrange(1, 1 << 32)
+    before = reader.read(0, reader.key)
+    waiting, statuses = list(range(1, count + 1)), []
+    while waiting and statuses.count(e.IBV_WC_RETRY_EXC_ERR) < UNANSWERED:
+        statuses.append(reader.read(waiting.pop(0), key()))
     for which in waiting:
         reader.post(which, key())
-    for status in reader.wait_for(len(waiting)).values():
-        tell(what="guess", status=status)
-    tell(what="after", status=reader.read(0, reader.key))
+    statuses += reader.wait_for(len(waiting)).values()
+    after = reader.read(0, reader.key)
+    tell(what="guessed", before=before, statuses=statuses, after=after)
+
+
+def burst(server, source, count):
+    """All guesses are on their way before the first is refused; the next ones come when that is
+    forgotten."""
+    dice = random.Random(8)
+    for rest in (BURSTS_APART, 0):
+        reader = Reader(server, source, int(count))
+        for which in range(len(reader.pairs)):
+            reader.post(which, reader.key ^ dice.randrange(1, 1 << 32))
+        tell(what="guessed", statuses=list(reader.wait_for(len(reader.pairs)).values()))
+        time.sleep(rest)
 
 
 def flood(server, source, count):
@@ -227,7 +240,7 @@ def flood(server, source, count):
 
 
 def pace(server, source):
-    reader = Reader(server, source, 1, patient=True)
+    reader = Reader(server, source, 1, patient=1)
     ended = {}
     while not os.path.exists(ENOUGH):
         status = reader.read(0, reader.key)
@@ -236,7 +249,7 @@ def pace(server, source):
             break
         if ended[status] == 3:
             tell(what="begun")
-        time.sleep(0.2)
+        time.sleep(0.05)
     tell(what="paced", ended=ended)
 
 
@@ -249,7 +262,7 @@ def answer(server):
     """Makes a queue pair for each connection, and room for one word, as servers do."""
     channel = CMEventChannel()
     listener = CMID(creator=channel)
-    listener.bind_addr(AddrInfo(server, None, SERVICE, ce.RDMA_PS_TCP, ce.RAI_PASSIVE))
+    listener.bind_addr(AddrInfo(server, None, SERVICE, None, ce.RDMA_PS_TCP, ce.RAI_PASSIVE))
     listener.listen(backlog=512)
     memory = listener.reg_msgs(LENGTH)
     connections, heard = [], {}
@@ -273,7 +286,7 @@ def answer(server):
 
 def ask(server, source, count, use):
     channel = CMEventChannel()
-    way = AddrInfo(source, server, SERVICE, ce.RDMA_PS_TCP, 0)
+    way = AddrInfo(source, server, None, SERVICE, ce.RDMA_PS_TCP, 0)
 
     def expect(wanted):
         event = CMEvent(channel)
@@ -302,14 +315,14 @@ def ask(server, source, count, use):
             it.post_send(memory)
             statuses.append(it.get_send_comp().status)
             connections.append((it, memory))
-        tell(what="used", statuses=statuses, seconds=took())
+        tell(what="asked", statuses=statuses, seconds=took())
     else:
         # A request needs a number and no queue pair; what comes in return is never looked at.
         connections = [prepared() for _ in range(int(count))]
         begun = time.monotonic()
         for number, it in enumerate(connections):
             it.connect(ConnParam(qp_num=1000 + number))
-        tell(what="asked", count=len(connections), seconds=took())
+        tell(what="asked", statuses=[], seconds=took())
         while not os.path.exists(ENOUGH):
             time.sleep(0.1)
     # The kernel takes back what is left, without a wait for anybody's consent.
@@ -318,5 +331,5 @@ def ask(server, source, count, use):
 
 
 if __name__ == "__main__":
-    programs = dict(serve=serve, guess=guess, flood=flood, pace=pace, answer=answer, ask=ask)
+    programs = dict(serve=serve, guess=guess, burst=burst, flood=flood, pace=pace, answer=answer, ask=ask)
     programs[sys.argv[1]](*sys.argv[2:])
