@@ -7,7 +7,7 @@ use super::{NS_PER_S, Signs};
 
 /// R_Keys, P_Keys and Q_Keys that are remembered, of each.
 const KEYS: usize = 16;
-/// Guesses that were refused, and that no later request was told by yet, are remembered for so long.
+/// Refusals by which no later request was told of yet are remembered for so long.
 const REFUSED_NS: u64 = 3600 * NS_PER_S;
 /// Addresses among which a host that listens to a cache alternates, at most.
 const LINES: usize = 4;

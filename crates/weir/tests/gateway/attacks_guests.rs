@@ -49,8 +49,8 @@ const GUESSES: usize = 24;
 const BURST: usize = 5;
 const READS: usize = 20_000;
 
-/// The rules as they are shipped, but for the rate of READs: an emulated machine makes no million of
-/// them a second, only some hundreds.
+/// The rules as they are shipped, but for the rate of READs: an emulated machine makes no million
+/// of them a second. Keys and connections are counted by the shipped thresholds.
 fn rules(lab: &Lab) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules/rdma.rules");
     let shipped = std::fs::read_to_string(shipped).unwrap();
@@ -74,8 +74,9 @@ fn run(guest: &mut Guest, arguments: &str) -> Value {
 
 #[track_caller]
 fn last(said: &str) -> Value {
-    eprint!("{said}");
-    said.lines().last().and_then(|line| serde_json::from_str(line).ok()).expect(said)
+    let told = said.lines().rev().find_map(|line| serde_json::from_str(line).ok()).expect(said);
+    eprintln!("{told}");
+    told
 }
 
 /// How work ended, one by one.
@@ -114,13 +115,14 @@ fn dropped_by(gateways: &Gateways, rule: u64) -> u64 {
 fn is_told_and_dropped(lab: &Lab, gateways: &Gateways, source: &str, rule: u64, before: u64) {
     let is_told = || Ok(alerts(lab).contains_key(&(source.to_owned(), rule)));
     interrupt::until("alert in EVE", PATIENCE, is_told).unwrap();
+    // Alerts leave at once, counts with the next tick.
     let is_counted = || Ok(dropped_by(gateways, rule) > before);
     interrupt::until("count of what was dropped", PATIENCE, is_counted).unwrap();
     eprintln!("{source}: {} dropped by {rule}", dropped_by(gateways, rule) - before);
 }
 
-/// Refused by the responder itself until the gateway knows; from then on nobody answers. Who guesses
-/// goes on where the key is known to be right.
+/// Refused by the responder itself until the gateway knows; from then on nobody answers. Who
+/// guesses goes on where the key is known to be right.
 fn guessed_keys(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
     let twin = run(a, &format!("guess {READER} {GUESSES} right"));
     assert_eq!(statuses(&twin), [SUCCESS; GUESSES]);
@@ -137,8 +139,8 @@ fn guessed_keys(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
 /// no more: the next burst is told.
 fn guessed_keys_in_bursts(lab: &Lab, gateways: &Gateways, a: &mut Guest) {
     let before = dropped_by(gateways, KEY_GUESSING);
-    let second = run(a, &format!("burst {BURSTER} {BURST}"));
-    assert_eq!(statuses(&second).len(), BURST);
+    let told = run(a, &format!("burst {BURSTER} {BURST}"));
+    assert_eq!(statuses(&told).len(), BURST, "{told}");
     is_told_and_dropped(lab, gateways, BURSTER, KEY_GUESSING, before);
 }
 
@@ -155,7 +157,7 @@ fn unused_connections(lab: &Lab, gateways: &Gateways, a: &mut Guest, b: &mut Gue
     is_told_and_dropped(lab, gateways, ASKER, QP_EXHAUSTION, 0);
     let twin = run(a, &format!("ask {USER} {USED_MEANWHILE} used"));
     assert_eq!(statuses(&twin), [SUCCESS; USED_MEANWHILE]);
-    let answered = last(serving.output().lines().last().unwrap());
+    let answered = last(&serving.output());
     let asked = number(&answered, "/asked") as usize;
     assert!(asked < USED + UNUSED + USED_MEANWHILE, "some never arrived: {answered}");
 }
