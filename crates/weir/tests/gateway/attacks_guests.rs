@@ -158,8 +158,8 @@ fn unused_connections(lab: &Lab, gateways: &Gateways, a: &mut Guest, b: &mut Gue
     let twin = run(a, &format!("ask {USER} {USED_MEANWHILE} used"));
     assert_eq!(statuses(&twin), [SUCCESS; USED_MEANWHILE]);
     let answered = last(&serving.output());
-    let asked = number(&answered, "/asked") as usize;
-    assert!(asked < USED + UNUSED + USED_MEANWHILE, "some never arrived: {answered}");
+    let made = number(&answered, "/made") as usize;
+    assert!(made <= USED + USED_MEANWHILE, "nobody used the others: {answered}");
 }
 
 /// The flood's queue pairs break, as nobody answers any more.
