@@ -317,7 +317,10 @@ impl Attacks {
         match syndrome {
             Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
                 // The answer itself passes: the next request is what is judged by it.
-                self.mark(now, Attack::KeyGuessing, requester, 1);
+                let guesses = self.mark(now, Attack::KeyGuessing, requester, 1);
+                if let (Some(pair), true) = (self.pairs.get(requester), guesses != 0) {
+                    pair.refuse(now, guesses);
+                }
                 0
             }
             Some(ext::Syndrome::Nak(ext::NakCause::InvalidRequest)) => {
@@ -347,13 +350,7 @@ impl Attacks {
         let hosts = (view.source, view.destination);
         let mut signs = 0;
         if let Some(key) = remote_key(view.bytes, view.parsed) {
-            let guesses = self.marked(now, Attack::KeyGuessing, hosts);
-            let pair = self.pair(now, hosts);
-            match guesses {
-                0 => drop(pair.remote_keys.add(key)),
-                _ if pair.remote_keys.contains(key) => {}
-                _ => signs |= guesses,
-            }
+            signs |= self.key(now, hosts, key);
         }
         if rdma.opcode.operation() == Operation::ReadRequest
             && let Some(reth) = ext::reth(view.bytes, rdma)
@@ -390,6 +387,20 @@ impl Attacks {
             }
         }
         signs
+    }
+
+    /// Of a remote key that is new between the two: enough accesses were refused of late, or, where
+    /// the guesses all came before that and no request since, at any time before.
+    fn key(&mut self, now: Time, hosts: Hosts, key: u32) -> Signs {
+        let guesses = self.marked(now, Attack::KeyGuessing, hosts);
+        let pair = self.pair(now, hosts);
+        if pair.remote_keys.contains(key) {
+            return 0;
+        }
+        if guesses == 0 {
+            pair.remote_keys.add(key);
+        }
+        guesses | pair.take_refused(now)
     }
 
     fn run(&self, run: u32) -> Signs {

@@ -3,8 +3,12 @@
 use weir_wire::bth::Psn;
 use weir_wire::frame::Time;
 
+use super::{NS_PER_S, Signs};
+
 /// R_Keys, P_Keys and Q_Keys that are remembered, of each.
 const KEYS: usize = 16;
+/// Refusals by which no later request was told of yet are remembered for so long.
+const REFUSED_NS: u64 = 3600 * NS_PER_S;
 /// Addresses among which a host that listens to a cache alternates, at most.
 const LINES: usize = 4;
 
@@ -22,9 +26,25 @@ pub(super) struct Pair {
     /// Connections asked for by this direction, whose data is news: see `exfiltration`.
     pub(super) has_asked: bool,
     pub(super) remote_keys: Keys,
+    /// Watches for which enough accesses were refused, since the last request that is told by them,
+    /// and when the last one was.
+    refused: (Signs, Time),
     pub(super) partitions: Keys,
     pub(super) queue_keys: Keys,
     pub(super) reads: SmallReads,
+}
+
+impl Pair {
+    /// Enough accesses were refused for those watches.
+    pub(super) fn refuse(&mut self, now: Time, signs: Signs) {
+        self.refused = (self.refused.0 | signs, now);
+    }
+
+    /// The watches for which enough were refused since this was asked last.
+    pub(super) fn take_refused(&mut self, now: Time) -> Signs {
+        let (signs, last) = std::mem::take(&mut self.refused);
+        if now.since_ns(last) < REFUSED_NS { signs } else { 0 }
+    }
 }
 
 /// The last few different values of a field.

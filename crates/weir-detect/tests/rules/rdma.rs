@@ -2,7 +2,7 @@
 
 use weir_detect::{Decision, Direction};
 
-use crate::bench::{Bench, CLIENT, SERVER, roce, udp};
+use crate::bench::{Bench, CLIENT, SECOND, SERVER, roce, udp};
 
 /// The sids that match one RoCE packet.
 fn of_packet(rules: &str, frame: &[u8]) -> Vec<u32> {
@@ -300,6 +300,42 @@ fn a_connection_request_is_told_by_its_management_datagram() {
     mad[17] = 0x10;
     behind.extend(mad);
     assert_eq!(of_packet(rules, &roce(0x64, 1, 5, &behind)), [1, 3]);
+}
+
+/// A READ by a key, and whether a rule drops it.
+fn is_dropped(bench: &mut Bench, key: u32) -> bool {
+    let mut behind = RETH;
+    behind[8..12].copy_from_slice(&key.to_be_bytes());
+    let read = roce(0x0c, key, 1, &behind);
+    matches!(bench.send(Direction::Initiator, &read), Decision::Drop { .. })
+}
+
+/// The server refuses an access.
+fn refuse(bench: &mut Bench) {
+    let mut nak = vec![0x11, 0, 0xff, 0xff, 0, 0, 0, 8, 0, 0, 0, 1, 0x62, 0, 0, 1];
+    nak.extend([0; 4]);
+    let decision = bench.send(Direction::Responder, &udp(SERVER, CLIENT, 49_152, 4791, &nak));
+    assert_eq!(decision, Decision::Pass, "who guesses is told of, and not who refuses");
+}
+
+#[test]
+fn guesses_that_were_all_sent_before_the_first_refusal_are_told_with_the_next() {
+    let rule =
+        "drop rdma any any -> any any (rdma.event:key_guessing, count 5, seconds 10; sid:1;)";
+    // Refused, seconds until the next new key, and whether that is dropped.
+    for (refused, later_s, is_told) in
+        [(5, 1, true), (5, 60, true), (100, 60, true), (4, 1, false), (5, 2 * 3600, false)]
+    {
+        let mut bench = Bench::new(rule);
+        (1..=refused).for_each(|key| assert!(!is_dropped(&mut bench, key)));
+        (0..refused).for_each(|_| refuse(&mut bench));
+        bench.now = bench.now.plus_ns(later_s * SECOND);
+        assert!(!is_dropped(&mut bench, refused), "a key that was used before");
+        assert_eq!(is_dropped(&mut bench, 7_000), is_told, "{refused} {later_s}");
+        let is_blocked = refused >= 5 && later_s < 10;
+        assert_eq!(is_dropped(&mut bench, 7_000), is_blocked, "sent again: {refused} {later_s}");
+        assert_eq!(is_dropped(&mut bench, 7_001), is_blocked, "another: {refused} {later_s}");
+    }
 }
 
 #[test]

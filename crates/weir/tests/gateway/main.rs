@@ -9,6 +9,7 @@
 mod access;
 mod access_guests;
 mod addresses;
+mod attacks_guests;
 mod bump;
 mod cloned;
 mod decoys;
