@@ -113,7 +113,7 @@ const BENCHES: [Bench; 37] = [
     Bench { names: &["mirror_cost_share"], run: watching::mirror },
     Bench { names: &["evidence_cost_share"], run: watching::evidence },
     Bench {
-        names: &["rules_load_s", "rules_rss_mib", "detect_mixed_vs_suricata"],
+        names: &["rules_load_s", "rules_rss_mib", "detect_mixed"],
         run: detecting::beside_suricata,
     },
     Bench { names: &["conformance"], run: judging::conformance },

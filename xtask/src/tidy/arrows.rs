@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-xfrm", &["weir-wire", "weir-engine"]),
     ("weir-store", &["weir-wire", "weir-detect", "weir-engine"]),
     ("weir-serve", &["weir-store"]),
-    ("weir-lab", &["weir-wire", "weir-engine", "weir-port"]),
+    ("weir-lab", &["weir-wire", "weir-detect", "weir-engine", "weir-port"]),
     (
         "weir",
         &[

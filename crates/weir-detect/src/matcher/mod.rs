@@ -2,9 +2,13 @@
 
 mod ffi;
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 pub use ffi::{MatcherError, Patterns, Scratch};
+
+use crate::rule::RuleIndex;
+use crate::ruleset::RuleSet;
 
 /// A string to look for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +28,16 @@ impl Pattern {
             let _ = write!(text, "\\x{byte:02x}");
         }
         text
+    }
+}
+
+impl RuleSet {
+    /// The fast patterns of its rules, each once: what the matcher alone would look for.
+    pub fn fast_patterns(&self) -> Vec<Pattern> {
+        let rules = (0..self.sids().count() as u32).map(|it| self.rule(RuleIndex(it)));
+        let fast = rules.filter_map(|it| it.fast.as_ref());
+        let patterns = fast.map(|it| Pattern { bytes: it.bytes.to_vec(), is_nocase: it.is_nocase });
+        patterns.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 

@@ -3,9 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use weir_detect::matcher::{Patterns, Scratch};
+use weir_detect::{LoadOptions, RuleSet, RuleSource, Variables};
+use weir_wire::frame::Link;
+use weir_wire::parse::parse;
 
 use super::rate::{PAYLOADS, Search, highest_rate_of, share_of};
 use super::{Figure, Options, Route, Samples};
@@ -76,7 +80,7 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
     let one =
         Campaign { hostile: Hostile::UdpFlood, is_benign: true, count: 1, sources: 1, seed: 1 };
     let mix = fs::read(path("mix.pcap"))?;
-    let packets = pcap_packets(&mix);
+    let packets = pcap_frames(&mix).count();
     let first = one.frames().remove(0).bytes;
     let mut bytes = mix[..24].to_vec();
     bytes.extend([0, 0, 0, 0, 0, 0, 0, 0]);
@@ -84,7 +88,9 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
     bytes.extend(first);
     fs::write(path("one.pcap"), bytes)?;
     let mut samples: [Samples; 6] = Default::default();
+    let (mut bare, matcher) = (Samples::default(), Matcher::of(&text)?);
     for _ in 0..options.rounds(3) {
+        bare.0.push(packets as f64 / matcher.scan(&mix)?.as_secs_f64() / 1000.0);
         let theirs = suricata.read(&path("one.pcap"))?;
         let ours_one = ours(options, &path("all.rules"), &path("one.pcap"), &path("eve.json"))?;
         let their_mix = suricata.read(&path("mix.pcap"))?;
@@ -110,19 +116,56 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
         Figure::new("detect_mixed_vs_suricata", "kpps", &rate)
             .against(&name, &their_rate)
             .noted(&format!("{packets} packets of mix.py, one thread each, loading taken off")),
+        Figure::new("detect_mixed_bare_matcher", "kpps", &bare).noted(&format!(
+            "Hyperscan alone: all {} fast patterns in one set, over each packet's payload",
+            matcher.count
+        )),
     ])
 }
 
-/// Packets of a classic capture in this machine's order.
-fn pcap_packets(bytes: &[u8]) -> usize {
-    let mut rest = bytes.get(24..).unwrap_or_default();
-    let mut count = 0;
-    while let Some(len) = rest.get(8..12) {
-        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
-        rest = rest.get(16 + len..).unwrap_or_default();
-        count += 1;
+/// The matcher alone, with the fast patterns of all rules.
+struct Matcher {
+    patterns: Patterns,
+    count: usize,
+}
+
+impl Matcher {
+    fn of(rules: &str) -> Result<Self> {
+        let source = RuleSource { name: "all".to_owned(), text: rules.to_owned() };
+        let loaded = RuleSet::load(&[source], &Variables::default(), &LoadOptions::default())?;
+        let patterns = loaded.rules.fast_patterns();
+        Ok(Self { count: patterns.len(), patterns: Patterns::compile(&patterns)? })
     }
-    count
+
+    /// How long it takes over the payloads of a capture.
+    fn scan(&self, mix: &[u8]) -> Result<Duration> {
+        let mut payloads = Vec::new();
+        for frame in pcap_frames(mix) {
+            let parsed = parse(frame, Link::Ethernet, frame.len() as u32);
+            let payload = usize::from(parsed.payload_offset);
+            payloads.push(frame.get(payload..).unwrap_or_default());
+        }
+        let mut scratch = Scratch::new(&[&self.patterns])?;
+        let (begin, mut found) = (Instant::now(), 0_u64);
+        for payload in payloads {
+            self.patterns.scan(payload, &mut scratch, &mut |_| found += 1);
+        }
+        let took = begin.elapsed();
+        ensure!(found > 0, "the matcher found nothing");
+        Ok(took)
+    }
+}
+
+/// The packets of a classic capture in this machine's order.
+fn pcap_frames(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let len = rest.get(8..12)?;
+        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+        let frame = rest.get(16..16 + len)?;
+        rest = &rest[16 + len..];
+        Some(frame)
+    })
 }
 
 /// A route with these rules at the gateways of `sides`; the last of them tells its alerts.
