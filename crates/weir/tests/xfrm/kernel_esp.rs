@@ -258,7 +258,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         self.silent("host", "-s 333 10.2.0.1");
         self.silent("peer", "-s 333 10.1.0.1");
         let status = self.status();
-        for side in ["host", "wire"] {
+        for side in ["host", "kernel"] {
             let dropped = number(&status, &format!("/pairs/0/{side}/dropped_by_reason/rule"));
             assert_eq!(dropped, 3, "{side}: {status}");
         }
@@ -424,7 +424,7 @@ fn our_own_esp_and_the_kernels_understand_each_other() {
 fn counts(status: &serde_json::Value) -> [u64; 5] {
     let peer = "/pairs/0/peers/0";
     // What a rule drops was opened all the same.
-    let dropped = status.pointer("/pairs/0/wire/dropped_by_reason/rule");
+    let dropped = status.pointer("/pairs/0/kernel/dropped_by_reason/rule");
     let dropped = dropped.and_then(serde_json::Value::as_u64).unwrap_or_default();
     ["sealed_packets", "kernel/sealed_packets", "kernel/left_packets", "kernel/opened_packets"]
         .map(|it| number(status, &format!("{peer}/{it}")))
