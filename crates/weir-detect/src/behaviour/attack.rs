@@ -1,13 +1,14 @@
 //! Attacks on queue pairs, each by marks that its packets leave: so many within so many seconds,
 //! and from then on the packets that bring one more belong to it.
 
-use weir_wire::bth::Operation;
+use weir_wire::bth::{Operation, Psn};
 use weir_wire::frame::Time;
-use weir_wire::parse::Rdma;
+use weir_wire::parse::{Encapsulation, Rdma};
 use weir_wire::{cm, ext, mad};
 
-use super::pair::Pair;
-use super::queue_pair::{QueuePair, is_request};
+use super::distinct::Distinct;
+use super::pair::{Access, Pair};
+use super::queue_pair::{QueuePair, is_request, is_unreliable};
 use super::table::Table;
 use super::tally::Tally;
 use super::{NS_PER_S, Signs, Watch, parts};
@@ -16,8 +17,18 @@ use crate::rdma::remote_key;
 
 /// Entries of each table of one worker.
 const ENTRIES_MAX: usize = 1 << 15;
+/// Sources of which each worker counts the R_Keys: 2 KiB each.
+const SOURCES_MAX: usize = 1 << 10;
 /// A READ or atomic of at most so many bytes is small.
 const SMALL: u32 = 64;
+/// A READ of at most so many bytes costs its responder a message, hardly any bandwidth; its answer
+/// is up to fourteen times as large as the request.
+const SMALL_ANSWER: u32 = 1024;
+/// The low bits of an R_Key that change each time its memory is registered anew: what stands above
+/// them is the adapter's entry.
+const KEY_VARIANT_BITS: u32 = 8;
+/// Set, of subnet management (IBTA Vol 1 s13.4.5).
+const METHOD_SET: u8 = 2;
 /// Acknowledged so near to a PSN that was far off, it is where the queue pair is now.
 const NEAR: u32 = 64;
 /// Pairs of hosts that are seen so long after the start, or less, are nothing new.
@@ -42,13 +53,14 @@ macro_rules! attacks {
 }
 
 attacks! {
-    /// PSNs far from all that the queue pair expects (ReDMArk A1).
+    /// PSNs far from all that the queue pair expects, or that go back and forth (ReDMArk A1).
     PsnInjection "psn_injection" 8 1;
     /// Two requests of one PSN (ReDMArk A1, NeVerMore).
     PsnConflict "psn_conflict" 2 10;
     /// Messages that no requester sends, or that the responder refuses as invalid (ReDMArk A2).
     InvalidRequest "invalid_request" 4 10;
-    /// Accesses refused, and new R_Keys behind them (ReDMArk A3).
+    /// Accesses refused, and behind them new R_Keys, or new addresses under one that was refused
+    /// (ReDMArk A3).
     KeyGuessing "key_guessing" 5 10;
     /// Connections asked for and never used (ReDMArk A4).
     QpExhaustion "qp_exhaustion" 64 10;
@@ -68,6 +80,14 @@ attacks! {
     SideChannel "side_channel" 4096 60;
     /// Congestion notifications for data that nobody sent.
     ForgedCnp "forged_cnp" 8 1;
+    /// "Receiver not ready", again and again: requests come where no buffer is, or none is given.
+    RnrFlood "rnr_flood" 1000 10;
+    /// Small READs and atomics of one source, as fast as its adapter can (HT-Verbs, Husky).
+    PipelineSaturation "pipeline_saturation" 400000 1;
+    /// R_Keys of one source, which push others out of the adapter's cache (HT-Verbs).
+    KeySaturation "key_saturation" 4096 10;
+    /// Somebody plays the subnet manager, which RoCE has none of (Schmitt 2019).
+    RogueSm "rogue_sm" 1 10;
 }
 
 /// An attack that a rule has watched.
@@ -109,6 +129,8 @@ pub(super) struct Attacks {
     queue_pairs: Table<QueuePair>,
     /// The MAC address that a source has, and the one before.
     senders: Table<[[u8; 6]; 2]>,
+    /// The R_Keys that a source uses.
+    source_keys: Table<Distinct>,
     marks: Tally,
 }
 
@@ -126,12 +148,15 @@ impl Attacks {
             return None;
         }
         let watches = counted;
+        let asks_keys = watches.iter().any(|(_, it)| it.attack == Attack::KeySaturation);
+        let sources = if asks_keys { SOURCES_MAX } else { 0 };
         Some(Self {
             watches,
             start: None,
             pairs: Table::new(ENTRIES_MAX, seed ^ 2),
             queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
+            source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
         })
     }
@@ -140,34 +165,42 @@ impl Attacks {
         let Some(rdma) = &view.parsed.rdma else { return 0 };
         let start = *self.start.get_or_insert(now);
         let mut signs = self.sender(now, view);
-        let (pair, is_new) = self.pairs.enter(now, (view.source, view.destination));
+        let hosts = (view.source, view.destination);
+        let is_management = mad::is_management(rdma);
+        let operation = rdma.opcode.operation();
+        let queue_key = ext::deth(view.bytes, rdma).map(|it| it.queue_key.get());
+        let (pair, is_new) = self.pairs.enter(now, hosts);
         if is_new {
             pair.first = now;
         }
+        if !is_management && brings_data(operation) {
+            pair.data = now;
+        }
         let is_late = pair.first.since_ns(start) > LEARNING_NS;
         let is_news = is_late && pair.has_asked && now.since_ns(pair.first) < NEW_NS;
-        signs |= self.keys(now, view, rdma);
-        if mad::is_management(rdma) {
-            return signs | self.management(now, view);
+        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
+        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
+        if has_new_partition {
+            signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
         }
-        match rdma.opcode.operation() {
-            Operation::CongestionNotification => signs | self.notification(now, view),
-            Operation::Acknowledge | Operation::AtomicAcknowledge => {
-                signs | self.acknowledgment(now, view, rdma)
-            }
-            Operation::ReadResponse => {
-                self.data(now, view);
-                let signs = signs | self.acknowledgment(now, view, rdma);
-                match is_news {
-                    true => signs | self.exfiltrated(now, view),
-                    false => signs,
+        if has_new_queue_key {
+            signs |= self.mark(now, Attack::QkeyGuessing, hosts, 1);
+        }
+        if is_management {
+            return signs | self.management(now, view, rdma);
+        }
+        signs
+            | match operation {
+                Operation::CongestionNotification => self.notification(now, view),
+                Operation::Acknowledge | Operation::AtomicAcknowledge => {
+                    self.acknowledgment(now, view, rdma)
                 }
+                Operation::ReadResponse if is_news => {
+                    self.acknowledgment(now, view, rdma) | self.exfiltrated(now, view)
+                }
+                Operation::ReadResponse => self.acknowledgment(now, view, rdma),
+                _ => self.request(now, view, rdma),
             }
-            _ => {
-                self.data(now, view);
-                signs | self.request(now, view, rdma)
-            }
-        }
     }
 
     /// What sources are marked by, which several workers count together.
@@ -216,10 +249,6 @@ impl Attacks {
         self.pairs.enter(now, hosts).0
     }
 
-    fn data(&mut self, now: Time, view: &View<'_>) {
-        self.pair(now, (view.source, view.destination)).data = now;
-    }
-
     fn sender(&mut self, now: Time, view: &View<'_>) -> Signs {
         let mac = view.parsed.link.source.0;
         let (macs, is_new) = self.senders.enter(now, view.source);
@@ -235,25 +264,11 @@ impl Attacks {
         }
     }
 
-    /// Partition and queue keys.
-    fn keys(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
-        let hosts = (view.source, view.destination);
-        let queue_key = ext::deth(view.bytes, rdma).map(|it| it.queue_key.get());
-        let pair = self.pair(now, hosts);
-        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
-        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
-        let mut signs = 0;
-        if has_new_partition {
-            signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
-        }
-        if has_new_queue_key {
-            signs |= self.mark(now, Attack::QkeyGuessing, hosts, 1);
-        }
-        signs
-    }
-
-    fn management(&mut self, now: Time, view: &View<'_>) -> Signs {
+    fn management(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let Some((header, _)) = mad::mad(view.bytes, view.parsed) else { return 0 };
+        if is_subnet_change(header, rdma) {
+            return self.mark(now, Attack::RogueSm, (view.source, 0), 1);
+        }
         if header.management_class != mad::class::COMMUNICATION {
             return 0;
         }
@@ -313,9 +328,11 @@ impl Attacks {
     /// Of requests in the other direction.
     fn acknowledgment(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let requester = (view.destination, view.source);
+        // Middle packets of READ responses have none.
         let syndrome = ext::aeth(view.bytes, rdma).map(|it| it.syndrome());
         match syndrome {
             Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
+                self.pair(now, requester).accesses.answer(rdma.psn, false);
                 // The answer itself passes: the next request is what is judged by it.
                 self.mark(now, Attack::KeyGuessing, requester, 1);
                 0
@@ -324,11 +341,13 @@ impl Attacks {
                 self.mark(now, Attack::InvalidRequest, requester, 1)
             }
             Some(ext::Syndrome::Nak(_)) => 0,
+            Some(ext::Syndrome::RnrNak { .. }) => self.mark(now, Attack::RnrFlood, requester, 1),
             _ => {
                 let Some(pair) = self.pairs.get(requester) else { return 0 };
-                let is_near = |candidate: weir_wire::bth::Psn| {
-                    rdma.psn.distance(candidate).unsigned_abs() <= NEAR
-                };
+                if syndrome.is_some() {
+                    pair.accesses.answer(rdma.psn, true);
+                }
+                let is_near = |candidate: Psn| rdma.psn.distance(candidate).unsigned_abs() <= NEAR;
                 if pair.candidate.is_some_and(is_near) {
                     pair.candidate = None;
                     pair.epoch = pair.epoch.wrapping_add(1);
@@ -344,39 +363,84 @@ impl Attacks {
     }
 
     fn request(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let mut signs = self.load(now, view, rdma);
+        if let Some(key) = remote_key(view.bytes, view.parsed) {
+            signs |= self.access(now, view, rdma, key);
+        }
+        if is_request(rdma) {
+            signs |= self.connected(now, view, rdma);
+        }
+        signs
+    }
+
+    /// What small READs and atomics do to the responder, many of them.
+    fn load(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let hosts = (view.source, view.destination);
+        let (run, length) = match rdma.opcode.operation() {
+            Operation::ReadRequest => {
+                let Some(reth) = ext::reth(view.bytes, rdma) else { return 0 };
+                let length = reth.dma_length.get();
+                let reads = &mut self.pair(now, hosts).reads;
+                (reads.take(reth.virtual_address.get(), length <= SMALL), length)
+            }
+            Operation::Atomic => (0, 0),
+            _ => return 0,
+        };
+        let signs = self.run(run);
+        match length <= SMALL_ANSWER {
+            true => signs | self.mark(now, Attack::PipelineSaturation, (view.source, 0), 1),
+            false => signs,
+        }
+    }
+
+    /// A request by a remote key: whether it is guessed, and how many there are of the source.
+    fn access(&mut self, now: Time, view: &View<'_>, rdma: &Rdma, key: u32) -> Signs {
+        let hosts = (view.source, view.destination);
+        let access = if is_unreliable(rdma) { None } else { Access::of(view.bytes, rdma) };
+        let (pair, _) = self.pairs.enter(now, hosts);
+        if let Some(access) = access {
+            pair.accesses.ask(access);
+        }
+        let is_new = !pair.remote_keys.contains(key);
+        let is_guess = access.is_some_and(|it| pair.accesses.is_guess(&it));
+        let is_suspect = pair.accesses.is_refused && (is_new || is_guess);
+        let guesses = if is_suspect { self.marked(now, Attack::KeyGuessing, hosts) } else { 0 };
+        if !is_new {
+            return guesses;
+        }
+        if guesses == 0 {
+            self.pair(now, hosts).remote_keys.add(key);
+        }
+        guesses | self.source_key(now, view, key)
+    }
+
+    /// An R_Key that was not among the last of these two hosts.
+    fn source_key(&mut self, now: Time, view: &View<'_>, key: u32) -> Signs {
+        if !self.watches.iter().any(|(_, it)| it.attack == Attack::KeySaturation) {
+            return 0;
+        }
+        let hash = self.source_keys.key((view.destination, key >> KEY_VARIANT_BITS));
+        match self.source_keys.enter(now, view.source).0.add(now, hash) {
+            0 => 0,
+            more => self.mark(now, Attack::KeySaturation, (view.source, 0), more),
+        }
+    }
+
+    /// A request on a connection: what its queue pair was sent before.
+    fn connected(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let hosts = (view.source, view.destination);
         let mut signs = 0;
-        if let Some(key) = remote_key(view.bytes, view.parsed) {
-            let guesses = self.marked(now, Attack::KeyGuessing, hosts);
-            let pair = self.pair(now, hosts);
-            match guesses {
-                0 => drop(pair.remote_keys.add(key)),
-                _ if pair.remote_keys.contains(key) => {}
-                _ => signs |= guesses,
-            }
-        }
-        if rdma.opcode.operation() == Operation::ReadRequest
-            && let Some(reth) = ext::reth(view.bytes, rdma)
-        {
-            let is_small = reth.dma_length.get() <= SMALL;
-            let run = self.pair(now, hosts).reads.take(reth.virtual_address.get(), is_small);
-            signs |= self.run(run);
-        }
-        if !is_request(rdma) {
-            return signs;
-        }
         let epoch = self.pair(now, hosts).epoch;
-        let key = (hosts, rdma.destination_qp.value());
+        let key = (hosts, rdma.destination_qp.value(), is_unreliable(rdma));
         let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
         if queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS {
             *queue_pair = QueuePair::of(epoch, now);
         }
-        queue_pair.last = now;
-        let wrong = queue_pair.take(view.bytes, view.parsed, rdma, view.source_port);
+        let wrong = queue_pair.take(now, view.bytes, view.parsed, rdma, view.source_port);
         if is_new {
             signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);
         }
-        if wrong.is_far {
+        if wrong.is_far && !is_unreliable(rdma) {
             self.pair(now, hosts).candidate = Some(rdma.psn);
         }
         for (is_so, attack) in [
@@ -396,4 +460,22 @@ impl Attacks {
         let of_runs = self.watches.iter().filter(|(_, it)| it.attack == Attack::SideChannel);
         of_runs.filter(|(_, it)| run >= it.count).fold(0, |signs, (bit, _)| signs | 1 << bit)
     }
+}
+
+/// Whether a packet brings what may meet congestion.
+fn brings_data(operation: Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::CongestionNotification | Operation::Acknowledge | Operation::AtomicAcknowledge
+    )
+}
+
+/// Whether a datagram changes what a subnet manager alone may, where there is none: over RoCE, in
+/// whose networks Ethernet's switches do what it is for.
+fn is_subnet_change(header: &mad::MadHeader, rdma: &Rdma) -> bool {
+    let is_subnet = matches!(
+        header.management_class,
+        mad::class::SUBNET_LID_ROUTED | mad::class::SUBNET_DIRECTED_ROUTE
+    );
+    is_subnet && header.method == METHOD_SET && rdma.encapsulation != Encapsulation::InfiniBand
 }
