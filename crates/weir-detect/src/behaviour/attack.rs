@@ -479,3 +479,133 @@ fn is_subnet_change(header: &mad::MadHeader, rdma: &Rdma) -> bool {
     );
     is_subnet && header.method == METHOD_SET && rdma.encapsulation != Encapsulation::InfiniBand
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::frame::Link;
+    use weir_wire::parse::parse;
+
+    use super::super::queue_pair::tests::frame;
+    use super::*;
+    use crate::packet::Vlans;
+
+    /// One attack watched, and the time, which goes on by a millisecond a packet.
+    struct Given {
+        attacks: Attacks,
+        now: Time,
+        psn: u32,
+    }
+
+    impl Given {
+        fn watching(value: &str) -> Self {
+            let watch = Watch::Attack(AttackWatch::parse(value).expect(value));
+            let attacks = Attacks::new(&[watch], 7).expect("one is watched");
+            Self { attacks, now: Time(1_000 * NS_PER_S), psn: 0 }
+        }
+
+        /// Whether a packet shows what is watched for.
+        fn look(&mut self, bytes: &[u8]) -> bool {
+            self.now = self.now.plus_ns(1_000_000);
+            let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+            let view = View::new(bytes, &parsed, Vlans::default(), &[]);
+            self.attacks.look(self.now, &view) != 0
+        }
+
+        /// A request with a RETH.
+        fn access(&mut self, opcode: u8, address: u64, key: u32, length: u32) -> bool {
+            self.psn += 1;
+            let reth = [&address.to_be_bytes()[..], &key.to_be_bytes(), &length.to_be_bytes()];
+            self.look(&frame(opcode, self.psn, None, &reth.concat()))
+        }
+
+        /// The answer to the last request, with that syndrome.
+        fn answer(&mut self, syndrome: u8) -> bool {
+            let mut bytes = frame(0x11, self.psn, None, &[syndrome, 0, 0, 1]);
+            let (source, destination) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            bytes[26..30].copy_from_slice(&destination);
+            bytes[30..34].copy_from_slice(&source);
+            self.look(&bytes)
+        }
+
+        /// A management datagram of that class and method, to queue pair 0.
+        fn manage(&mut self, class: u8, method: u8) -> bool {
+            let mut datagram = vec![0; 8 + mad::MAD_LEN];
+            datagram[8..12].copy_from_slice(&[1, class, 1, method]);
+            datagram[8 + 17] = 0x15;
+            let mut bytes = frame(0x64, 0, None, &datagram);
+            bytes[14 + 20 + 8 + 7] = 0;
+            self.look(&bytes)
+        }
+    }
+
+    const READ: u8 = 0x0c;
+    const WRITE_ONLY: u8 = 0x0a;
+    const ACK: u8 = 0x1f;
+    const RNR_NAK: u8 = 0x2c;
+    const NAK_ACCESS: u8 = 0x62;
+
+    #[test]
+    fn who_is_refused_at_one_address_after_another_guesses_and_may_use_what_he_was_granted() {
+        let mut given = Given::watching("key_guessing, count 5, seconds 10");
+        for address in 0..20 {
+            assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.answer(ACK));
+        }
+        for address in 1..=5 {
+            assert!(!given.access(READ, 0x9000 * address, 7, 64), "{address}");
+            assert!(!given.answer(NAK_ACCESS), "answers pass");
+        }
+        assert!(given.access(READ, 0x9000 * 6, 7, 64), "the next one");
+        assert!(given.access(WRITE_ONLY, 0, 7, 64), "below");
+        assert!(!given.access(READ, 0x1100, 7, 64), "granted before");
+        assert!(given.access(READ, 0x1100, 8, 64), "a new key");
+        given.now = given.now.plus_ns(20 * NS_PER_S);
+        assert!(!given.access(READ, 0x9000 * 7, 7, 64), "it is over");
+    }
+
+    #[test]
+    fn receivers_that_are_not_ready_are_counted() {
+        let mut given = Given::watching("rnr_flood, count 3, seconds 10");
+        assert!(!given.answer(RNR_NAK) && !given.answer(ACK) && !given.answer(RNR_NAK));
+        assert!(given.answer(RNR_NAK));
+    }
+
+    #[test]
+    fn small_reads_are_counted_by_source_and_large_ones_are_not() {
+        let mut given = Given::watching("pipeline_saturation, count 3, seconds 1");
+        for address in 0..10 {
+            assert!(!given.access(READ, address, 7, 1025), "bandwidth bounds it");
+        }
+        assert!(!given.access(READ, 0, 7, 8) && !given.access(READ, 0, 7, 1024));
+        // A FETCH ADD: address, key, operands.
+        assert!(given.look(&frame(0x14, 99, None, &[0; 28])));
+    }
+
+    #[test]
+    fn remote_keys_are_counted_by_their_entries() {
+        let mut given = Given::watching("key_saturation, count 100, seconds 10");
+        for key in 0..256 {
+            assert!(!given.access(WRITE_ONLY, 0, 0x1200 + key, 0), "registered anew: {key}");
+        }
+        let told = (0..200).position(|key| given.access(WRITE_ONLY, 0, 0x2000 + (key << 8), 0));
+        assert!(told.is_some_and(|it| (95..=100).contains(&it)), "{told:?}");
+    }
+
+    #[test]
+    fn over_roce_nobody_may_set_what_a_subnet_manager_sets() {
+        let mut given = Given::watching("rogue_sm");
+        let subnet = [mad::class::SUBNET_LID_ROUTED, mad::class::SUBNET_DIRECTED_ROUTE];
+        assert!(!given.manage(subnet[0], 1) && !given.manage(subnet[1], 0x81), "asked, answered");
+        assert!(!given.manage(mad::class::PERFORMANCE, METHOD_SET), "counters are reset");
+        assert!(given.manage(subnet[0], METHOD_SET) && given.manage(subnet[1], METHOD_SET));
+    }
+
+    #[test]
+    fn a_sender_beside_an_unreliable_queue_pair_is_told_and_its_losses_are_not() {
+        let mut given = Given::watching("psn_injection, count 3, seconds 1");
+        for psn in [0, 1, 2, 5, 30_000, 30_001, 60_000] {
+            assert!(!given.look(&frame(0x24, psn, None, &[1; 4])), "{psn}");
+        }
+        let sent = [0x70_0000, 60_001, 0x70_0001, 60_002];
+        assert!(sent.iter().any(|psn| given.look(&frame(0x24, *psn, None, &[1; 4]))));
+    }
+}

@@ -197,14 +197,19 @@ fn content(bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use weir_wire::frame::Link;
     use weir_wire::parse::parse;
 
     use super::*;
 
-    /// A packet of RoCE v2 over IPv4, its ICRC left 0.
-    fn frame(opcode: u8, psn: u32, reth_length: Option<u32>, payload: &[u8]) -> Vec<u8> {
+    /// A packet of RoCE v2 over IPv4 from 10.0.0.1 to 10.0.0.2, its ICRC left 0.
+    pub(in super::super) fn frame(
+        opcode: u8,
+        psn: u32,
+        reth_length: Option<u32>,
+        payload: &[u8],
+    ) -> Vec<u8> {
         let mut transport = vec![opcode, 0, 0xff, 0xff, 0, 0, 0, 0x11];
         transport.extend(psn.to_be_bytes());
         if let Some(length) = reth_length {
