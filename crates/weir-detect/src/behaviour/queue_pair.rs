@@ -24,10 +24,10 @@ const ENDS: usize = 48;
 /// One direction of a connected queue pair.
 ///
 /// A reliable one answers each packet that it does not expect, and its requester sends again. An
-/// unreliable one (UC) passes over the rest of a message of which a packet is missing, and takes up
-/// the next First or Only wherever that is (IBTA Vol 1 s9.8.2.2): there a gap is loss, however wide,
-/// and moves the queue pair on. What loss cannot do is to go back, or to skip more packets than
-/// could be sent meanwhile.
+/// unreliable one (UC) passes over the rest of a message of which a packet is missing, and takes
+/// up the next First or Only wherever that is (IBTA Vol 1 s9.8.2.2): there a gap is loss, however
+/// wide, and moves the queue pair on. What loss cannot do is to go back, or to skip more packets
+/// than could be sent meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePair {
     /// Which of the pair's connections it belongs to: see `Pair::epoch`.

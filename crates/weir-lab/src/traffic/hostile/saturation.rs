@@ -25,7 +25,7 @@ pub(super) fn step(
         Hostile::KeySaturation => {
             // The low eight bits change each time that memory is registered anew.
             let key = match is_benign {
-                true => (0x400 + number % 512) << 8 | number / 512 & 0xff,
+                true => (0x400 + number % 512) << 8 | (number / 512) & 0xff,
                 false => (0x400 + number) << 8,
             };
             let headers = reth(64 * u64::from(number), key, 8);
@@ -55,7 +55,7 @@ pub(super) fn step(
 fn pipeline(is_benign: bool, psn: u32, number: u32, random: &mut Random) -> Vec<Planned> {
     let address = 0x10_0000 + 64 * random.below(1 << 20);
     let psn = if is_benign { psn.wrapping_add(3 * number) } else { psn };
-    if is_benign && number % 4 != 0 {
+    if is_benign && !number.is_multiple_of(4) {
         return vec![read(psn, KEY, address, 16 * 1024)];
     }
     if random.one(2) {
