@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_detect::{
-    Alerts, Classes, Decision, Detector, FlowTable, Limits, LoadOptions, Packet, RuleSet,
+    Action, Alerts, Classes, Decision, Detector, FlowTable, Limits, LoadOptions, Packet, RuleSet,
     RuleSource, Variables,
 };
 use weir_lab::traffic::hostile::{Campaign, Hostile};
@@ -27,10 +27,12 @@ struct Case {
 
 fn case(hostile: Hostile) -> Case {
     let (sid, dropped) = match hostile {
-        Hostile::PsnInjection => (3_200_001, 0),
-        Hostile::PsnConflict => (3_200_002, 0),
-        Hostile::InvalidRequest => (3_200_003, 0),
-        Hostile::KeyGuessing => (3_200_004, 45),
+        Hostile::PsnInjection | Hostile::UcPsnInjection => (3_200_001, 0),
+        Hostile::PsnConflict | Hostile::UcPsnConflict => (3_200_002, 0),
+        Hostile::InvalidRequest | Hostile::UcInvalidRequest | Hostile::WriteLength => {
+            (3_200_003, 0)
+        }
+        Hostile::KeyGuessing | Hostile::AddressGuessing => (3_200_004, 45),
         Hostile::QpExhaustion => (3_200_005, 45),
         Hostile::Exfiltration => (3_200_006, 0),
         Hostile::PortChange => (3_200_007, 0),
@@ -43,7 +45,12 @@ fn case(hostile: Hostile) -> Case {
         Hostile::ReadFlood => (3_200_014, 95),
         Hostile::WriteFlood => (3_200_015, 95),
         Hostile::CmFlood => (3_200_016, 95),
+        Hostile::MadFlood => (3_200_017, 95),
         Hostile::CnpFlood => (3_200_018, 95),
+        Hostile::RnrFlood => (3_200_022, 0),
+        Hostile::PipelineSaturation => (3_200_023, 0),
+        Hostile::KeySaturation => (3_200_024, 0),
+        Hostile::RogueSm => (3_200_025, 100),
         Hostile::SynFlood => (3_200_101, 95),
         Hostile::UdpFlood => (3_200_103, 95),
         Hostile::IcmpFlood => (3_200_105, 95),
@@ -74,7 +81,7 @@ struct Outcome {
     /// Milliseconds from the first frame to the first alert, by the rule's number.
     told: Vec<(u32, u64)>,
     dropped: u64,
-    /// Frames behind the first alert.
+    /// Frames from the first alert of a rule that drops on.
     behind: u64,
 }
 
@@ -82,7 +89,7 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
     let limits = Limits { seed: campaign.seed, ..Limits::default() };
     let mut detector = Detector::new(Arc::clone(rules), limits).expect("memory");
     let (mut flows, mut alerts) = (FlowTable::new(limits), Alerts::new(4096));
-    let mut outcome = Outcome::default();
+    let (mut outcome, mut drops) = (Outcome::default(), false);
     let start = 1_000_000_000_000;
     for (number, frame) in campaign.frames().iter().enumerate() {
         let now = Time(start + campaign.sent_ns(number as u64, rate));
@@ -98,11 +105,12 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
         let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);
         for alert in alerts.drain() {
             let sid = rules.rule(alert.rule).sid;
+            drops |= rules.rule(alert.rule).action == Action::Drop;
             if !outcome.told.iter().any(|(known, _)| *known == sid) {
                 outcome.told.push((sid, number as u64 * 1_000 / rate));
             }
         }
-        if !outcome.told.is_empty() {
+        if drops {
             outcome.behind += 1;
             outcome.dropped += u64::from(matches!(decision, Decision::Drop { .. }));
         }
@@ -120,7 +128,8 @@ fn every_attack_is_told_by_its_rule_and_dropped_where_that_says_so() {
     for (name, hostile) in Hostile::ALL {
         let Case { sid, rate, count, dropped } = case(hostile);
         // What is read away is told by how much it is in a minute.
-        let is_by_rate = hostile.is_flood() || hostile == Hostile::Exfiltration;
+        let is_by_rate = hostile.is_flood()
+            || matches!(hostile, Hostile::Exfiltration | Hostile::PipelineSaturation);
         let slow = if is_by_rate { 1 } else { 10 };
         for (seed, rate) in SEEDS.into_iter().flat_map(|seed| [(seed, rate), (seed, rate / slow)]) {
             // The large ones once: they differ by their addresses alone.

@@ -1,13 +1,14 @@
 //! Attacks on queue pairs, each by marks that its packets leave: so many within so many seconds,
 //! and from then on the packets that bring one more belong to it.
 
-use weir_wire::bth::Operation;
+use weir_wire::bth::{Operation, Psn};
 use weir_wire::frame::Time;
-use weir_wire::parse::Rdma;
+use weir_wire::parse::{Encapsulation, Rdma};
 use weir_wire::{cm, ext, mad};
 
-use super::pair::Pair;
-use super::queue_pair::{QueuePair, is_request};
+use super::distinct::Distinct;
+use super::pair::{Access, Pair};
+use super::queue_pair::{QueuePair, is_request, is_unreliable};
 use super::table::Table;
 use super::tally::Tally;
 use super::{NS_PER_S, Signs, Watch, parts};
@@ -16,8 +17,18 @@ use crate::rdma::remote_key;
 
 /// Entries of each table of one worker.
 const ENTRIES_MAX: usize = 1 << 15;
+/// Sources of which each worker counts the R_Keys: 2 KiB each.
+const SOURCES_MAX: usize = 1 << 10;
 /// A READ or atomic of at most so many bytes is small.
 const SMALL: u32 = 64;
+/// A READ of at most so many bytes costs its responder a message, hardly any bandwidth; its answer
+/// is up to fourteen times as large as the request.
+const SMALL_ANSWER: u32 = 1024;
+/// The low bits of an R_Key that change each time its memory is registered anew: what stands above
+/// them is the adapter's entry.
+const KEY_VARIANT_BITS: u32 = 8;
+/// Set, of subnet management (IBTA Vol 1 s13.4.5).
+const METHOD_SET: u8 = 2;
 /// Acknowledged so near to a PSN that was far off, it is where the queue pair is now.
 const NEAR: u32 = 64;
 /// Pairs of hosts that are seen so long after the start, or less, are nothing new.
@@ -42,13 +53,14 @@ macro_rules! attacks {
 }
 
 attacks! {
-    /// PSNs far from all that the queue pair expects (ReDMArk A1).
+    /// PSNs far from all that the queue pair expects, or that go back and forth (ReDMArk A1).
     PsnInjection "psn_injection" 8 1;
     /// Two requests of one PSN (ReDMArk A1, NeVerMore).
     PsnConflict "psn_conflict" 2 10;
     /// Messages that no requester sends, or that the responder refuses as invalid (ReDMArk A2).
     InvalidRequest "invalid_request" 4 10;
-    /// Accesses refused, and new R_Keys behind them (ReDMArk A3).
+    /// Accesses refused, and behind them new R_Keys, or new addresses under one that was refused
+    /// (ReDMArk A3).
     KeyGuessing "key_guessing" 5 10;
     /// Connections asked for and never used (ReDMArk A4).
     QpExhaustion "qp_exhaustion" 64 10;
@@ -68,6 +80,14 @@ attacks! {
     SideChannel "side_channel" 4096 60;
     /// Congestion notifications for data that nobody sent.
     ForgedCnp "forged_cnp" 8 1;
+    /// "Receiver not ready", again and again: requests come where no buffer is, or none is given.
+    RnrFlood "rnr_flood" 1000 10;
+    /// Small READs and atomics of one source, as fast as its adapter can (HT-Verbs, Husky).
+    PipelineSaturation "pipeline_saturation" 400000 1;
+    /// R_Keys of one source, which push others out of the adapter's cache (HT-Verbs).
+    KeySaturation "key_saturation" 4096 10;
+    /// Somebody plays the subnet manager, which RoCE has none of (Schmitt 2019).
+    RogueSm "rogue_sm" 1 10;
 }
 
 /// An attack that a rule has watched.
@@ -109,6 +129,8 @@ pub(super) struct Attacks {
     queue_pairs: Table<QueuePair>,
     /// The MAC address that a source has, and the one before.
     senders: Table<[[u8; 6]; 2]>,
+    /// The R_Keys that a source uses.
+    source_keys: Table<Distinct>,
     marks: Tally,
 }
 
@@ -126,12 +148,15 @@ impl Attacks {
             return None;
         }
         let watches = counted;
+        let asks_keys = watches.iter().any(|(_, it)| it.attack == Attack::KeySaturation);
+        let sources = if asks_keys { SOURCES_MAX } else { 0 };
         Some(Self {
             watches,
             start: None,
             pairs: Table::new(ENTRIES_MAX, seed ^ 2),
             queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
+            source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
         })
     }
@@ -140,34 +165,42 @@ impl Attacks {
         let Some(rdma) = &view.parsed.rdma else { return 0 };
         let start = *self.start.get_or_insert(now);
         let mut signs = self.sender(now, view);
-        let (pair, is_new) = self.pairs.enter(now, (view.source, view.destination));
+        let hosts = (view.source, view.destination);
+        let is_management = mad::is_management(rdma);
+        let operation = rdma.opcode.operation();
+        let queue_key = ext::deth(view.bytes, rdma).map(|it| it.queue_key.get());
+        let (pair, is_new) = self.pairs.enter(now, hosts);
         if is_new {
             pair.first = now;
         }
+        if !is_management && brings_data(operation) {
+            pair.data = now;
+        }
         let is_late = pair.first.since_ns(start) > LEARNING_NS;
         let is_news = is_late && pair.has_asked && now.since_ns(pair.first) < NEW_NS;
-        signs |= self.keys(now, view, rdma);
-        if mad::is_management(rdma) {
-            return signs | self.management(now, view);
+        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
+        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
+        if has_new_partition {
+            signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
         }
-        match rdma.opcode.operation() {
-            Operation::CongestionNotification => signs | self.notification(now, view),
-            Operation::Acknowledge | Operation::AtomicAcknowledge => {
-                signs | self.acknowledgment(now, view, rdma)
-            }
-            Operation::ReadResponse => {
-                self.data(now, view);
-                let signs = signs | self.acknowledgment(now, view, rdma);
-                match is_news {
-                    true => signs | self.exfiltrated(now, view),
-                    false => signs,
+        if has_new_queue_key {
+            signs |= self.mark(now, Attack::QkeyGuessing, hosts, 1);
+        }
+        if is_management {
+            return signs | self.management(now, view, rdma);
+        }
+        signs
+            | match operation {
+                Operation::CongestionNotification => self.notification(now, view),
+                Operation::Acknowledge | Operation::AtomicAcknowledge => {
+                    self.acknowledgment(now, view, rdma)
                 }
+                Operation::ReadResponse if is_news => {
+                    self.acknowledgment(now, view, rdma) | self.exfiltrated(now, view)
+                }
+                Operation::ReadResponse => self.acknowledgment(now, view, rdma),
+                _ => self.request(now, view, rdma),
             }
-            _ => {
-                self.data(now, view);
-                signs | self.request(now, view, rdma)
-            }
-        }
     }
 
     /// What sources are marked by, which several workers count together.
@@ -216,10 +249,6 @@ impl Attacks {
         self.pairs.enter(now, hosts).0
     }
 
-    fn data(&mut self, now: Time, view: &View<'_>) {
-        self.pair(now, (view.source, view.destination)).data = now;
-    }
-
     fn sender(&mut self, now: Time, view: &View<'_>) -> Signs {
         let mac = view.parsed.link.source.0;
         let (macs, is_new) = self.senders.enter(now, view.source);
@@ -235,25 +264,11 @@ impl Attacks {
         }
     }
 
-    /// Partition and queue keys.
-    fn keys(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
-        let hosts = (view.source, view.destination);
-        let queue_key = ext::deth(view.bytes, rdma).map(|it| it.queue_key.get());
-        let pair = self.pair(now, hosts);
-        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
-        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
-        let mut signs = 0;
-        if has_new_partition {
-            signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
-        }
-        if has_new_queue_key {
-            signs |= self.mark(now, Attack::QkeyGuessing, hosts, 1);
-        }
-        signs
-    }
-
-    fn management(&mut self, now: Time, view: &View<'_>) -> Signs {
+    fn management(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let Some((header, _)) = mad::mad(view.bytes, view.parsed) else { return 0 };
+        if is_subnet_change(header, rdma) {
+            return self.mark(now, Attack::RogueSm, (view.source, 0), 1);
+        }
         if header.management_class != mad::class::COMMUNICATION {
             return 0;
         }
@@ -313,13 +328,15 @@ impl Attacks {
     /// Of requests in the other direction.
     fn acknowledgment(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let requester = (view.destination, view.source);
+        // Middle packets of READ responses have none.
         let syndrome = ext::aeth(view.bytes, rdma).map(|it| it.syndrome());
         match syndrome {
             Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
+                self.pair(now, requester).accesses.answer(rdma.psn, false);
                 // The answer itself passes: the next request is what is judged by it.
                 let guesses = self.mark(now, Attack::KeyGuessing, requester, 1);
-                if let (Some(pair), true) = (self.pairs.get(requester), guesses != 0) {
-                    pair.refuse(now, guesses);
+                if guesses != 0 {
+                    self.pair(now, requester).refuse(now, guesses);
                 }
                 0
             }
@@ -327,11 +344,13 @@ impl Attacks {
                 self.mark(now, Attack::InvalidRequest, requester, 1)
             }
             Some(ext::Syndrome::Nak(_)) => 0,
+            Some(ext::Syndrome::RnrNak { .. }) => self.mark(now, Attack::RnrFlood, requester, 1),
             _ => {
                 let Some(pair) = self.pairs.get(requester) else { return 0 };
-                let is_near = |candidate: weir_wire::bth::Psn| {
-                    rdma.psn.distance(candidate).unsigned_abs() <= NEAR
-                };
+                if syndrome.is_some() {
+                    pair.accesses.answer(rdma.psn, true);
+                }
+                let is_near = |candidate: Psn| rdma.psn.distance(candidate).unsigned_abs() <= NEAR;
                 if pair.candidate.is_some_and(is_near) {
                     pair.candidate = None;
                     pair.epoch = pair.epoch.wrapping_add(1);
@@ -347,33 +366,88 @@ impl Attacks {
     }
 
     fn request(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let mut signs = self.load(now, view, rdma);
+        if let Some(key) = remote_key(view.bytes, view.parsed) {
+            signs |= self.access(now, view, rdma, key);
+        }
+        if is_request(rdma) {
+            signs |= self.connected(now, view, rdma);
+        }
+        signs
+    }
+
+    /// What small READs and atomics do to the responder, many of them.
+    fn load(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let hosts = (view.source, view.destination);
+        let (run, length) = match rdma.opcode.operation() {
+            Operation::ReadRequest => {
+                let Some(reth) = ext::reth(view.bytes, rdma) else { return 0 };
+                let length = reth.dma_length.get();
+                let reads = &mut self.pair(now, hosts).reads;
+                (reads.take(reth.virtual_address.get(), length <= SMALL), length)
+            }
+            Operation::Atomic => (0, 0),
+            _ => return 0,
+        };
+        let signs = self.run(run);
+        match length <= SMALL_ANSWER {
+            true => signs | self.mark(now, Attack::PipelineSaturation, (view.source, 0), 1),
+            false => signs,
+        }
+    }
+
+    /// A request by a remote key: whether it is guessed, and how many there are of the source.
+    fn access(&mut self, now: Time, view: &View<'_>, rdma: &Rdma, key: u32) -> Signs {
+        let hosts = (view.source, view.destination);
+        let access = if is_unreliable(rdma) { None } else { Access::of(view.bytes, rdma) };
+        let (pair, _) = self.pairs.enter(now, hosts);
+        if let Some(access) = access {
+            pair.accesses.ask(access);
+        }
+        let is_new = !pair.remote_keys.contains(key);
+        let is_guess = access.is_some_and(|it| pair.accesses.is_guess(&it));
+        let is_suspect = pair.accesses.is_refused && (is_new || is_guess);
+        let mut guesses = 0;
+        if is_suspect {
+            // Guesses that all came before the last refusal are told of with the next request.
+            guesses = pair.take_refused(now) | self.marked(now, Attack::KeyGuessing, hosts);
+        }
+        if !is_new {
+            return guesses;
+        }
+        if guesses == 0 {
+            self.pair(now, hosts).remote_keys.add(key);
+        }
+        guesses | self.source_key(now, view, key)
+    }
+
+    /// An R_Key that was not among the last of these two hosts.
+    fn source_key(&mut self, now: Time, view: &View<'_>, key: u32) -> Signs {
+        if !self.watches.iter().any(|(_, it)| it.attack == Attack::KeySaturation) {
+            return 0;
+        }
+        let hash = self.source_keys.key((view.destination, key >> KEY_VARIANT_BITS));
+        match self.source_keys.enter(now, view.source).0.add(now, hash) {
+            0 => 0,
+            more => self.mark(now, Attack::KeySaturation, (view.source, 0), more),
+        }
+    }
+
+    /// A request on a connection: what its queue pair was sent before.
+    fn connected(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let hosts = (view.source, view.destination);
         let mut signs = 0;
-        if let Some(key) = remote_key(view.bytes, view.parsed) {
-            signs |= self.key(now, hosts, key);
-        }
-        if rdma.opcode.operation() == Operation::ReadRequest
-            && let Some(reth) = ext::reth(view.bytes, rdma)
-        {
-            let is_small = reth.dma_length.get() <= SMALL;
-            let run = self.pair(now, hosts).reads.take(reth.virtual_address.get(), is_small);
-            signs |= self.run(run);
-        }
-        if !is_request(rdma) {
-            return signs;
-        }
         let epoch = self.pair(now, hosts).epoch;
-        let key = (hosts, rdma.destination_qp.value());
+        let key = (hosts, rdma.destination_qp.value(), is_unreliable(rdma));
         let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
         if queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS {
             *queue_pair = QueuePair::of(epoch, now);
         }
-        queue_pair.last = now;
-        let wrong = queue_pair.take(view.bytes, view.parsed, rdma, view.source_port);
+        let wrong = queue_pair.take(now, view.bytes, view.parsed, rdma, view.source_port);
         if is_new {
             signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);
         }
-        if wrong.is_far {
+        if wrong.is_far && !is_unreliable(rdma) {
             self.pair(now, hosts).candidate = Some(rdma.psn);
         }
         for (is_so, attack) in [
@@ -389,22 +463,156 @@ impl Attacks {
         signs
     }
 
-    /// Of a remote key that is new between the two: enough accesses were refused of late, or, where
-    /// the guesses all came before that and no request since, at any time before.
-    fn key(&mut self, now: Time, hosts: Hosts, key: u32) -> Signs {
-        let guesses = self.marked(now, Attack::KeyGuessing, hosts);
-        let pair = self.pair(now, hosts);
-        if pair.remote_keys.contains(key) {
-            return 0;
-        }
-        if guesses == 0 {
-            pair.remote_keys.add(key);
-        }
-        guesses | pair.take_refused(now)
-    }
-
     fn run(&self, run: u32) -> Signs {
         let of_runs = self.watches.iter().filter(|(_, it)| it.attack == Attack::SideChannel);
         of_runs.filter(|(_, it)| run >= it.count).fold(0, |signs, (bit, _)| signs | 1 << bit)
+    }
+}
+
+/// Whether a packet brings what may meet congestion.
+fn brings_data(operation: Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::CongestionNotification | Operation::Acknowledge | Operation::AtomicAcknowledge
+    )
+}
+
+/// Whether a datagram changes what a subnet manager alone may, where there is none: over RoCE, in
+/// whose networks Ethernet's switches do what it is for.
+fn is_subnet_change(header: &mad::MadHeader, rdma: &Rdma) -> bool {
+    let is_subnet = matches!(
+        header.management_class,
+        mad::class::SUBNET_LID_ROUTED | mad::class::SUBNET_DIRECTED_ROUTE
+    );
+    is_subnet && header.method == METHOD_SET && rdma.encapsulation != Encapsulation::InfiniBand
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::frame::Link;
+    use weir_wire::parse::parse;
+
+    use super::super::queue_pair::tests::frame;
+    use super::*;
+    use crate::packet::Vlans;
+
+    /// One attack watched, and the time, which goes on by a millisecond a packet.
+    struct Given {
+        attacks: Attacks,
+        now: Time,
+        psn: u32,
+    }
+
+    impl Given {
+        fn watching(value: &str) -> Self {
+            let watch = Watch::Attack(AttackWatch::parse(value).expect(value));
+            let attacks = Attacks::new(&[watch], 7).expect("one is watched");
+            Self { attacks, now: Time(1_000 * NS_PER_S), psn: 0 }
+        }
+
+        /// Whether a packet shows what is watched for.
+        fn look(&mut self, bytes: &[u8]) -> bool {
+            self.now = self.now.plus_ns(1_000_000);
+            let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+            let view = View::new(bytes, &parsed, Vlans::default(), &[]);
+            self.attacks.look(self.now, &view) != 0
+        }
+
+        /// A request with a RETH.
+        fn access(&mut self, opcode: u8, address: u64, key: u32, length: u32) -> bool {
+            self.psn += 1;
+            let reth = [&address.to_be_bytes()[..], &key.to_be_bytes(), &length.to_be_bytes()];
+            self.look(&frame(opcode, self.psn, None, &reth.concat()))
+        }
+
+        /// The answer to the last request, with that syndrome.
+        fn answer(&mut self, syndrome: u8) -> bool {
+            let mut bytes = frame(0x11, self.psn, None, &[syndrome, 0, 0, 1]);
+            let (source, destination) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            bytes[26..30].copy_from_slice(&destination);
+            bytes[30..34].copy_from_slice(&source);
+            self.look(&bytes)
+        }
+
+        /// A management datagram of that class and method, to queue pair 0.
+        fn manage(&mut self, class: u8, method: u8) -> bool {
+            let mut datagram = vec![0; 8 + mad::MAD_LEN];
+            datagram[8..12].copy_from_slice(&[1, class, 1, method]);
+            datagram[8 + 17] = 0x15;
+            let mut bytes = frame(0x64, 0, None, &datagram);
+            bytes[14 + 20 + 8 + 7] = 0;
+            self.look(&bytes)
+        }
+    }
+
+    const READ: u8 = 0x0c;
+    const WRITE_ONLY: u8 = 0x0a;
+    const ACK: u8 = 0x1f;
+    const RNR_NAK: u8 = 0x2c;
+    const NAK_ACCESS: u8 = 0x62;
+
+    #[test]
+    fn who_is_refused_at_one_address_after_another_guesses_and_may_use_what_he_was_granted() {
+        let mut given = Given::watching("key_guessing, count 5, seconds 10");
+        for address in 0..20 {
+            assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.answer(ACK));
+        }
+        for address in 1..=5 {
+            assert!(!given.access(READ, 0x9000 * address, 7, 64), "{address}");
+            assert!(!given.answer(NAK_ACCESS), "answers pass");
+        }
+        assert!(given.access(READ, 0x9000 * 6, 7, 64), "the next one");
+        assert!(given.access(WRITE_ONLY, 0, 7, 64), "below");
+        assert!(!given.access(READ, 0x1100, 7, 64), "granted before");
+        assert!(given.access(READ, 0x1100, 8, 64), "a new key");
+        given.now = given.now.plus_ns(20 * NS_PER_S);
+        assert!(!given.access(READ, 0x9000 * 7, 7, 64), "it is over");
+    }
+
+    #[test]
+    fn receivers_that_are_not_ready_are_counted() {
+        let mut given = Given::watching("rnr_flood, count 3, seconds 10");
+        assert!(!given.answer(RNR_NAK) && !given.answer(ACK) && !given.answer(RNR_NAK));
+        assert!(given.answer(RNR_NAK));
+    }
+
+    #[test]
+    fn small_reads_are_counted_by_source_and_large_ones_are_not() {
+        let mut given = Given::watching("pipeline_saturation, count 3, seconds 1");
+        for address in 0..10 {
+            assert!(!given.access(READ, address, 7, 1025), "bandwidth bounds it");
+        }
+        assert!(!given.access(READ, 0, 7, 8) && !given.access(READ, 0, 7, 1024));
+        // A FETCH ADD: address, key, operands.
+        assert!(given.look(&frame(0x14, 99, None, &[0; 28])));
+    }
+
+    #[test]
+    fn remote_keys_are_counted_by_their_entries() {
+        let mut given = Given::watching("key_saturation, count 100, seconds 10");
+        for key in 0..256 {
+            assert!(!given.access(WRITE_ONLY, 0, 0x1200 + key, 0), "registered anew: {key}");
+        }
+        let told = (0..200).position(|key| given.access(WRITE_ONLY, 0, 0x2000 + (key << 8), 0));
+        assert!(told.is_some_and(|it| (95..=100).contains(&it)), "{told:?}");
+    }
+
+    #[test]
+    fn over_roce_nobody_may_set_what_a_subnet_manager_sets() {
+        let mut given = Given::watching("rogue_sm");
+        let subnet = [mad::class::SUBNET_LID_ROUTED, mad::class::SUBNET_DIRECTED_ROUTE];
+        assert!(!given.manage(subnet[0], 1) && !given.manage(subnet[1], 0x81), "asked, answered");
+        assert!(!given.manage(mad::class::PERFORMANCE, METHOD_SET), "counters are reset");
+        assert!(given.manage(subnet[0], METHOD_SET) && given.manage(subnet[1], METHOD_SET));
+    }
+
+    #[test]
+    fn a_sender_beside_an_unreliable_queue_pair_is_told_and_its_losses_are_not() {
+        let mut given = Given::watching("psn_injection, count 3, seconds 1");
+        for psn in [0, 1, 2, 5, 30_000, 30_001, 60_000] {
+            assert!(!given.look(&frame(0x24, psn, None, &[1; 4])), "{psn}");
+        }
+        let sent = [0x70_0000, 60_001, 0x70_0001, 60_002];
+        assert!(sent.iter().any(|psn| given.look(&frame(0x24, *psn, None, &[1; 4]))));
     }
 }

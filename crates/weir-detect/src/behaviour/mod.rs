@@ -20,6 +20,7 @@
 //! new entry takes the place of the one that was used longest ago.
 
 mod attack;
+mod distinct;
 mod flood;
 mod pair;
 mod queue_pair;

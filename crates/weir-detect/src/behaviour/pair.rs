@@ -1,7 +1,9 @@
 //! What one host does to another, over all queue pairs between them.
 
-use weir_wire::bth::Psn;
+use weir_wire::bth::{Operation, Psn};
+use weir_wire::ext;
 use weir_wire::frame::Time;
+use weir_wire::parse::Rdma;
 
 use super::{NS_PER_S, Signs};
 
@@ -11,6 +13,10 @@ const KEYS: usize = 16;
 const REFUSED_NS: u64 = 3600 * NS_PER_S;
 /// Addresses among which a host that listens to a cache alternates, at most.
 const LINES: usize = 4;
+/// Accesses whose answers are waited for, of one pair of hosts.
+const ASKED: usize = 4;
+/// R_Keys of which it is remembered where they may be used.
+const REGIONS: usize = 4;
 
 /// One direction between two hosts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +38,96 @@ pub(super) struct Pair {
     pub(super) partitions: Keys,
     pub(super) queue_keys: Keys,
     pub(super) reads: SmallReads,
+    pub(super) accesses: Accesses,
+}
+
+/// A request to read or change memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) key: u32,
+    pub(super) address: u64,
+    /// The PSNs of its first packet and its last: one of the two is answered.
+    psns: [Psn; 2],
+}
+
+impl Access {
+    /// What a request asks for whose answer says whether it is granted: none on an unreliable
+    /// connection, which has no answers.
+    pub(super) fn of(bytes: &[u8], rdma: &Rdma) -> Option<Self> {
+        if let Some(it) = ext::atomic_eth(bytes, rdma) {
+            let (key, address) = (it.remote_key.get(), it.virtual_address.get());
+            return Some(Self { key, address, psns: [rdma.psn; 2] });
+        }
+        let reth = ext::reth(bytes, rdma)?;
+        let packets = match (rdma.opcode.operation(), u32::from(rdma.payload_len)) {
+            (Operation::Write, payload @ 1..) => reth.dma_length.get().div_ceil(payload),
+            _ => 1,
+        };
+        let last = rdma.psn.add(packets.saturating_sub(1));
+        let (key, address) = (reth.remote_key.get(), reth.virtual_address.get());
+        Some(Self { key, address, psns: [rdma.psn, last] })
+    }
+}
+
+/// The last accesses that were asked for, and where R_Keys were granted and refused: who has a
+/// valid key and guesses addresses is refused outside of what was granted to him.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Accesses {
+    asked: [Option<Access>; ASKED],
+    next: u8,
+    regions: [Option<Region>; REGIONS],
+    next_region: u8,
+    /// Something was refused.
+    pub(super) is_refused: bool,
+}
+
+/// Where an R_Key was used.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    key: u32,
+    is_refused: bool,
+    /// The first and last address that was granted.
+    granted: Option<(u64, u64)>,
+}
+
+impl Accesses {
+    /// Waits for the answer to an access.
+    pub(super) fn ask(&mut self, access: Access) {
+        self.asked[usize::from(self.next)] = Some(access);
+        self.next = (self.next + 1) % ASKED as u8;
+    }
+
+    /// Takes an answer in.
+    pub(super) fn answer(&mut self, psn: Psn, is_granted: bool) {
+        self.is_refused |= !is_granted;
+        let waits = |it: &&mut Option<Access>| it.is_some_and(|it| it.psns.contains(&psn));
+        let Some(access) = self.asked.iter_mut().find(waits).and_then(Option::take) else { return };
+        let region = self.region(access.key);
+        if !is_granted {
+            region.is_refused = true;
+            return;
+        }
+        let (low, high) = region.granted.unwrap_or((access.address, access.address));
+        region.granted = Some((low.min(access.address), high.max(access.address)));
+    }
+
+    fn region(&mut self, key: u32) -> &mut Region {
+        let known = self.regions.iter().position(|it| it.is_some_and(|it| it.key == key));
+        let place = known.unwrap_or_else(|| {
+            let place = usize::from(self.next_region);
+            self.next_region = (self.next_region + 1) % REGIONS as u8;
+            self.regions[place] = None;
+            place
+        });
+        self.regions[place].get_or_insert(Region { key, is_refused: false, granted: None })
+    }
+
+    /// Whether an access is by a key that was refused, outside of where it was granted.
+    pub(super) fn is_guess(&self, access: &Access) -> bool {
+        let of_key = |it: &&Region| it.key == access.key && it.is_refused;
+        let Some(region) = self.regions.iter().flatten().find(of_key) else { return false };
+        !region.granted.is_some_and(|(low, high)| (low..=high).contains(&access.address))
+    }
 }
 
 impl Pair {
@@ -131,5 +227,30 @@ mod tests {
         let mut reads = SmallReads::default();
         assert_eq!(reads.take(0, true), 1);
         assert_eq!(reads.take(64, false), 0, "a large one ends it");
+    }
+
+    #[test]
+    fn a_key_that_was_refused_is_guessed_with_outside_of_where_it_was_granted() {
+        let at = |psn: u32, key: u32, address: u64| {
+            let psns = [Psn::new(psn), Psn::new(psn + 2)];
+            Access { key, address, psns }
+        };
+        let mut accesses = Accesses::default();
+        for (psn, address) in [(10, 0x1000), (20, 0x8000)] {
+            accesses.ask(at(psn, 7, address));
+            accesses.answer(Psn::new(psn + 2), true);
+        }
+        assert!(!accesses.is_guess(&at(0, 7, 0x9000)), "nothing was refused yet");
+        accesses.ask(at(30, 7, 0x9000));
+        accesses.answer(Psn::new(31), false);
+        assert!(accesses.is_refused && !accesses.is_guess(&at(0, 7, 0xa000)), "of another");
+        accesses.answer(Psn::new(30), false);
+        assert!(accesses.is_guess(&at(0, 7, 0xa000)) && accesses.is_guess(&at(0, 7, 0)));
+        assert!(!accesses.is_guess(&at(0, 7, 0x4000)) && !accesses.is_guess(&at(0, 8, 0xa000)));
+        for key in 100..200 {
+            accesses.ask(at(key, key, 0));
+            accesses.answer(Psn::new(key), true);
+        }
+        assert!(!accesses.is_guess(&at(0, 7, 0xa000)), "forgotten");
     }
 }

@@ -11,6 +11,9 @@ use crate::state::Keyed;
 
 /// How far a request may be from the one expected: more than any requester has on its way.
 const WINDOW: i32 = 1 << 14;
+/// Nanoseconds that a packet takes at least: no queue pair sends more than 30 million a second, so
+/// that no more can be missing between two packets of one.
+const PACKET_NS: u64 = 32;
 /// The smallest path MTU: so many packets may answer a READ at most.
 const MTU_MIN: u32 = 256;
 /// Requests whose content is remembered.
@@ -18,7 +21,13 @@ const REMEMBERED: usize = 16;
 /// Bytes at each end of a payload that stand for it.
 const ENDS: usize = 48;
 
-/// One direction of a reliable queue pair.
+/// One direction of a connected queue pair.
+///
+/// A reliable one answers each packet that it does not expect, and its requester sends again. An
+/// unreliable one (UC) passes over the rest of a message of which a packet is missing, and takes
+/// up the next First or Only wherever that is (IBTA Vol 1 s9.8.2.2): there a gap is loss, however
+/// wide, and moves the queue pair on. What loss cannot do is to go back, or to skip more packets
+/// than could be sent meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePair {
     /// Which of the pair's connections it belongs to: see `Pair::epoch`.
@@ -31,6 +40,8 @@ pub(super) struct QueuePair {
     high: Psn,
     /// The operation whose Last has not come yet.
     open: Option<Operation>,
+    /// Bytes of an open WRITE that are to come; `None` where its First was not seen.
+    left: Option<u32>,
     /// PSN and content of the requests before.
     requests: [(u32, u32); REMEMBERED],
     next: u8,
@@ -45,20 +56,26 @@ pub(super) struct Wrong {
     pub(super) is_far: bool,
     /// Another request had its PSN.
     pub(super) is_other: bool,
-    /// It does not continue the message before it, or begins one too early.
+    /// It does not continue the message before it, begins one too early, or is of another length
+    /// than the message's RETH says.
     pub(super) is_disordered: bool,
     /// It came from a port that the queue pair had left.
     pub(super) is_from_other_port: bool,
 }
 
-/// Whether an opcode is one of a requester's on a reliable connection.
+/// Whether an opcode is one of a requester's on a connection.
 pub(super) fn is_request(rdma: &Rdma) -> bool {
-    // IBTA Vol 1 table 38: the upper three bits are the transport, 0 is RC.
-    rdma.opcode.0 >> 5 == 0
+    // IBTA Vol 1 table 38: the upper three bits are the transport, 0 is RC, 1 is UC.
+    rdma.opcode.0 >> 5 <= 1
         && matches!(
             rdma.opcode.operation(),
             Operation::Send | Operation::Write | Operation::ReadRequest | Operation::Atomic
         )
+}
+
+/// Whether an opcode is one of an unreliable connection.
+pub(super) fn is_unreliable(rdma: &Rdma) -> bool {
+    rdma.opcode.0 >> 5 == 1
 }
 
 impl QueuePair {
@@ -68,38 +85,73 @@ impl QueuePair {
     }
 
     /// Takes a request into account.
-    pub(super) fn take(&mut self, bytes: &[u8], parsed: &Parsed, rdma: &Rdma, port: u16) -> Wrong {
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+        rdma: &Rdma,
+        port: u16,
+    ) -> Wrong {
         let psn = rdma.psn;
-        let length = ext::reth(bytes, rdma).map_or(0, |it| it.dma_length.get());
-        let count = match rdma.opcode.operation() {
-            Operation::ReadRequest => length.div_ceil(MTU_MIN).clamp(1, 1 << 22),
-            _ => 1,
-        };
+        let silent_ns = now.since_ns(self.last);
+        self.last = now;
         let content = content(bytes, parsed, rdma);
         let mut wrong = Wrong { is_from_other_port: self.is_other_port(port), ..Wrong::default() };
         if !self.is_known {
-            (self.is_known, self.low, self.high) = (true, psn, psn.add(count));
-            self.open = opens(rdma.opcode);
+            self.is_known = true;
             self.remember(psn, content);
+            wrong.is_disordered = self.advance(bytes, parsed, rdma, false);
             return wrong;
         }
         let ahead = psn.distance(self.low);
-        if ahead < -WINDOW || ahead > self.high.distance(self.low) + WINDOW {
+        let expected = self.high.distance(self.low);
+        let is_far = ahead < -WINDOW || ahead > expected + WINDOW;
+        if is_far && !is_unreliable(rdma) {
             wrong.is_far = true;
             return wrong;
         }
+        let lost_at_most = (silent_ns / PACKET_NS).saturating_add(WINDOW as u64);
+        wrong.is_far = is_far && (ahead < 0 || ahead.unsigned_abs() as u64 > lost_at_most);
         match self.requests.iter().find(|it| it.0 == psn.value() | 1 << 31) {
             Some((_, before)) => wrong.is_other = *before != content,
             None => self.remember(psn, content),
         }
-        if ahead > 0 {
+        if ahead > 0 || is_far {
             // Behind a gap, what is missing may have been the First or the Last.
-            let is_next = ahead == 1;
-            wrong.is_disordered = is_next && continues(rdma.opcode) != self.open;
-            self.open = opens(rdma.opcode);
-            (self.low, self.high) = (psn, psn.add(count));
+            wrong.is_disordered = self.advance(bytes, parsed, rdma, ahead == 1);
         }
         wrong
+    }
+
+    /// Goes on to a packet, the next one or one behind a gap; whether it contradicts what came
+    /// before, or itself.
+    fn advance(&mut self, bytes: &[u8], parsed: &Parsed, rdma: &Rdma, is_next: bool) -> bool {
+        let length = ext::reth(bytes, rdma).map(|it| it.dma_length.get());
+        let count = match (rdma.opcode.operation(), length) {
+            (Operation::ReadRequest, Some(length)) => length.div_ceil(MTU_MIN).clamp(1, 1 << 22),
+            _ => 1,
+        };
+        let is_out_of_order = is_next && continues(rdma.opcode) != self.open;
+        self.open = opens(rdma.opcode);
+        (self.low, self.high) = (rdma.psn, rdma.psn.add(count));
+        let left = self.left.take().filter(|_| is_next && !is_out_of_order);
+        // The length of a fragment is not the packet's.
+        let is_measured = rdma.opcode.operation() == Operation::Write && parsed.fragment.is_none();
+        is_out_of_order || is_measured && self.measure(rdma, length, left)
+    }
+
+    /// Takes a packet of a WRITE whose message still has `left` bytes, or begins with a RETH that
+    /// says `length`; whether its payload contradicts that (IBTA Vol 1 s9.7.4.1.6): an Only has all
+    /// of it, a Last the rest, and behind a First or Middle there is more.
+    fn measure(&mut self, rdma: &Rdma, length: Option<u32>, left: Option<u32>) -> bool {
+        let payload = u32::from(rdma.payload_len);
+        let Some(left) = length.or(left) else { return false };
+        if self.open.is_none() {
+            return left != payload;
+        }
+        self.left = left.checked_sub(payload).filter(|it| *it > 0);
+        self.left.is_none()
     }
 
     fn remember(&mut self, psn: Psn, content: u32) {
@@ -142,4 +194,140 @@ fn content(bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
     hasher.write(&bytes[..bytes.len().min(ENDS)]);
     hasher.write(&bytes[bytes.len().saturating_sub(ENDS)..]);
     hasher.finish() as u32
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use weir_wire::frame::Link;
+    use weir_wire::parse::parse;
+
+    use super::*;
+
+    /// A packet of RoCE v2 over IPv4 from 10.0.0.1 to 10.0.0.2, its ICRC left 0.
+    pub(in super::super) fn frame(
+        opcode: u8,
+        psn: u32,
+        reth_length: Option<u32>,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut transport = vec![opcode, 0, 0xff, 0xff, 0, 0, 0, 0x11];
+        transport.extend(psn.to_be_bytes());
+        if let Some(length) = reth_length {
+            transport.extend([0; 12]);
+            transport.extend(length.to_be_bytes());
+        }
+        transport.extend(payload);
+        transport.extend([0; 4]);
+        let mut bytes = vec![2; 12];
+        bytes.extend([8, 0, 0x45, 0]);
+        bytes.extend((28 + transport.len() as u16).to_be_bytes());
+        bytes.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0xc0, 1]);
+        bytes.extend(4791_u16.to_be_bytes());
+        bytes.extend((8 + transport.len() as u16).to_be_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(transport);
+        bytes
+    }
+
+    /// A queue pair and the time, which goes on by a microsecond a packet.
+    #[derive(Default)]
+    struct Given {
+        queue_pair: QueuePair,
+        now: Time,
+    }
+
+    impl Given {
+        fn take(&mut self, opcode: u8, psn: u32, length: Option<u32>, payload: &[u8]) -> Wrong {
+            self.now = self.now.plus_ns(1_000);
+            let bytes = frame(opcode, psn & 0xff_ffff, length, payload);
+            let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
+            let rdma = parsed.rdma.expect("RDMA");
+            self.queue_pair.take(self.now, &bytes, &parsed, &rdma, 0xc001)
+        }
+
+        fn send(&mut self, opcode: u8, psn: u32) -> Wrong {
+            self.take(opcode, psn, None, &psn.to_be_bytes())
+        }
+    }
+
+    const RC_SEND_ONLY: u8 = 0x04;
+    const UC_SEND_FIRST: u8 = 0x20;
+    const UC_SEND_MIDDLE: u8 = 0x21;
+    const UC_SEND_LAST: u8 = 0x22;
+    const UC_SEND_ONLY: u8 = 0x24;
+    const RIGHT: Wrong =
+        Wrong { is_far: false, is_other: false, is_disordered: false, is_from_other_port: false };
+
+    #[test]
+    fn loss_moves_an_unreliable_queue_pair_on_and_only_going_back_is_far() {
+        let mut given = Given::default();
+        for psn in [0xff_fff0, 0xff_fff8, 3, 2, 4] {
+            assert_eq!(given.send(UC_SEND_ONLY, psn), RIGHT, "{psn:#x}");
+        }
+        // A millisecond without a link, at 30 million packets a second.
+        given.now = given.now.plus_ns(1_000_000);
+        assert_eq!(given.send(UC_SEND_ONLY, 40_000), RIGHT, "lost");
+        assert_eq!(given.send(UC_SEND_ONLY, 40_001), RIGHT, "and goes on there");
+        assert!(given.send(UC_SEND_ONLY, 4).is_far, "back");
+        assert!(given.send(UC_SEND_ONLY, 6_000_000).is_far, "more than were sent meanwhile");
+        assert!(given.send(UC_SEND_ONLY, 40_002).is_far, "and back again");
+        let mut reliable = Given::default();
+        reliable.send(RC_SEND_ONLY, 0);
+        assert!(
+            reliable.send(RC_SEND_ONLY, 40_000).is_far && !reliable.send(RC_SEND_ONLY, 1).is_far
+        );
+    }
+
+    #[test]
+    fn two_packets_of_one_number_are_another_on_unreliable_queue_pairs_too() {
+        let mut given = Given::default();
+        given.take(UC_SEND_ONLY, 7, None, b"own ");
+        assert_eq!(given.take(UC_SEND_ONLY, 7, None, b"own "), RIGHT, "the network's double");
+        assert!(given.take(UC_SEND_ONLY, 7, None, b"evil").is_other);
+    }
+
+    #[test]
+    fn a_message_without_first_or_last_is_disordered_only_where_nothing_was_lost() {
+        let mut given = Given::default();
+        let whole = [UC_SEND_FIRST, UC_SEND_MIDDLE, UC_SEND_LAST, UC_SEND_ONLY];
+        for (psn, opcode) in (0..).zip(whole) {
+            assert_eq!(given.send(opcode, psn), RIGHT);
+        }
+        // PSN 4, a First, is lost; and 7, a Last.
+        for (psn, opcode) in [(5, UC_SEND_MIDDLE), (6, UC_SEND_MIDDLE), (8, UC_SEND_FIRST)] {
+            assert_eq!(given.send(opcode, psn), RIGHT, "{psn}");
+        }
+        assert!(given.send(UC_SEND_ONLY, 9).is_disordered, "within a message");
+        assert!(given.send(UC_SEND_LAST, 10).is_disordered, "without a First");
+    }
+
+    #[test]
+    fn a_write_is_as_long_as_its_reth_says() {
+        for service in [0x00, 0x20] {
+            let (first, middle, last, only) = (6, 7, 8, 10);
+            let mut given = Given::default();
+            let mut psn = 0;
+            let mut write = |opcode: u8, length: Option<u32>, payload: usize| {
+                psn += 1;
+                given.take(service | opcode, psn, length, &vec![psn as u8; payload]).is_disordered
+            };
+            assert!(!write(only, Some(0), 0) && !write(only, Some(64), 64));
+            assert!(write(only, Some(65), 64) && write(only, Some(60), 64));
+            assert!(!write(first, Some(600), 256) && !write(middle, None, 256));
+            assert!(!write(last, None, 88));
+            assert!(write(first, Some(256), 256), "an Only's length");
+            assert!(!write(last, None, 256), "what began wrong is marked once");
+            assert!(!write(first, Some(600), 256) && write(last, None, 256), "ends early");
+            assert!(!write(first, Some(300), 256) && write(middle, None, 256), "goes past");
+            assert!(!write(last, None, 4));
+        }
+    }
+
+    #[test]
+    fn what_a_lost_piece_of_a_write_had_is_not_guessed() {
+        let mut given = Given::default();
+        assert_eq!(given.take(0x26, 0, Some(1024), &[1; 256]), RIGHT);
+        assert_eq!(given.take(0x28, 3, None, &[3; 256]), RIGHT, "two were lost");
+        assert_eq!(given.take(0x2a, 4, Some(8), &[4; 8]), RIGHT);
+    }
 }

@@ -6,22 +6,33 @@
 //! | `psn-injection` | one queue pair with losses and what is sent again |
 //! | `psn-conflict` | WRITEs, some sent twice |
 //! | `invalid-request` | messages of several packets |
+//! | `uc-psn-injection` | an unreliable queue pair with losses, wide ones too |
+//! | `uc-psn-conflict` | an unreliable queue pair of whose packets some come twice |
+//! | `uc-invalid-request` | messages on an unreliable queue pair of which pieces are lost |
+//! | `write-length` | WRITEs of many lengths, as their RETHs say |
 //! | `key-guessing` | many R_Keys, all granted |
+//! | `address-guessing` | many addresses, nearly all granted |
 //! | `qp-exhaustion` | connections that are used |
 //! | `exfiltration` | READs by a host that was known from the start |
 //! | `port-change` | a queue pair that moves to another port once |
 //! | `address-conflict` | an address that moves to another adapter once |
 //! | `state-saturation` | as many packets of few queue pairs |
+//! | `key-saturation` | memory that is registered anew for each packet, in few entries |
+//! | `pipeline-saturation` | as many READs, most of them large |
+//! | `rnr-flood` | a receiver that is not ready now and then |
+//! | `rogue-sm` | what diagnostic tools ask, and counters that they reset |
 //! | `pkey-guessing`, `qkey-guessing` | two of each |
 //! | `side-channel` | a poll of one address, then READs here and there |
 //! | `forged-cnp` | congestion notifications for data |
-//! | `read-flood`, `write-flood`, `cm-flood`, `cnp-flood` | the same, sent slowly |
+//! | `read-flood`, `write-flood`, `cm-flood`, `mad-flood`, `cnp-flood` | the same, sent slowly |
 //! | `syn-flood`, `udp-flood`, `icmp-flood`, `dns-flood` | the same, sent slowly |
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;
 mod flood;
 mod rdma;
+mod saturation;
+mod unreliable;
 
 use std::net::Ipv4Addr;
 
@@ -37,12 +48,21 @@ pub enum Hostile {
     PsnInjection,
     PsnConflict,
     InvalidRequest,
+    UcPsnInjection,
+    UcPsnConflict,
+    UcInvalidRequest,
+    WriteLength,
     KeyGuessing,
+    AddressGuessing,
     QpExhaustion,
     Exfiltration,
     PortChange,
     AddressConflict,
     StateSaturation,
+    KeySaturation,
+    PipelineSaturation,
+    RnrFlood,
+    RogueSm,
     PkeyGuessing,
     QkeyGuessing,
     SideChannel,
@@ -50,6 +70,7 @@ pub enum Hostile {
     ReadFlood,
     WriteFlood,
     CmFlood,
+    MadFlood,
     CnpFlood,
     SynFlood,
     UdpFlood,
@@ -75,16 +96,25 @@ pub struct Campaign {
 
 impl Hostile {
     /// All of them.
-    pub const ALL: [(&'static str, Hostile); 22] = [
+    pub const ALL: [(&'static str, Hostile); 32] = [
         ("psn-injection", Hostile::PsnInjection),
         ("psn-conflict", Hostile::PsnConflict),
         ("invalid-request", Hostile::InvalidRequest),
+        ("uc-psn-injection", Hostile::UcPsnInjection),
+        ("uc-psn-conflict", Hostile::UcPsnConflict),
+        ("uc-invalid-request", Hostile::UcInvalidRequest),
+        ("write-length", Hostile::WriteLength),
         ("key-guessing", Hostile::KeyGuessing),
+        ("address-guessing", Hostile::AddressGuessing),
         ("qp-exhaustion", Hostile::QpExhaustion),
         ("exfiltration", Hostile::Exfiltration),
         ("port-change", Hostile::PortChange),
         ("address-conflict", Hostile::AddressConflict),
         ("state-saturation", Hostile::StateSaturation),
+        ("key-saturation", Hostile::KeySaturation),
+        ("pipeline-saturation", Hostile::PipelineSaturation),
+        ("rnr-flood", Hostile::RnrFlood),
+        ("rogue-sm", Hostile::RogueSm),
         ("pkey-guessing", Hostile::PkeyGuessing),
         ("qkey-guessing", Hostile::QkeyGuessing),
         ("side-channel", Hostile::SideChannel),
@@ -92,6 +122,7 @@ impl Hostile {
         ("read-flood", Hostile::ReadFlood),
         ("write-flood", Hostile::WriteFlood),
         ("cm-flood", Hostile::CmFlood),
+        ("mad-flood", Hostile::MadFlood),
         ("cnp-flood", Hostile::CnpFlood),
         ("syn-flood", Hostile::SynFlood),
         ("udp-flood", Hostile::UdpFlood),
@@ -108,6 +139,7 @@ impl Hostile {
             ReadFlood
                 | WriteFlood
                 | CmFlood
+                | MadFlood
                 | CnpFlood
                 | SynFlood
                 | UdpFlood
@@ -121,9 +153,14 @@ impl Hostile {
     pub fn usual(self, is_benign: bool) -> (u32, u32) {
         use Hostile::*;
         let (count, rate) = match self {
-            PsnInjection | PsnConflict | InvalidRequest => (4_000, 1_000),
-            KeyGuessing | PortChange | AddressConflict | PkeyGuessing | QkeyGuessing
-            | ForgedCnp => (2_000, 1_000),
+            PsnInjection | PsnConflict | InvalidRequest | UcPsnInjection | UcPsnConflict
+            | UcInvalidRequest | WriteLength => (4_000, 1_000),
+            RogueSm => (1_000, 1_000),
+            RnrFlood => (8_000, 4_000),
+            KeySaturation => (40_000, 10_000),
+            PipelineSaturation => (500_000, 800_000),
+            KeyGuessing | AddressGuessing | PortChange | AddressConflict | PkeyGuessing
+            | QkeyGuessing | ForgedCnp => (2_000, 1_000),
             QpExhaustion => (4_000, 500),
             Exfiltration => (100_000, 2_000),
             StateSaturation => (40_000, 10_000),
@@ -133,6 +170,7 @@ impl Hostile {
             ReadFlood => (600_000, 8_000_000),
             WriteFlood => (1_200_000, 16_000_000),
             CmFlood => (20_000, 5_000),
+            MadFlood => (20_000, 20_000),
             CnpFlood => (100_000, 100_000),
             SynFlood => (50_000, 50_000),
             UdpFlood => (200_000, 200_000),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use weir_wire::bth::Opcode;
 use weir_wire::checksum;
 use weir_wire::icrc::ICRC_LEN;
-use weir_wire::mad::MAD_LEN;
+use weir_wire::mad::{MAD_LEN, class};
 
 use crate::topology::{HOST_MAC, HOST_V4, Side};
 use crate::traffic::frames::{Planned, complete_icrc};
@@ -74,16 +74,31 @@ pub(super) fn reth(address: u64, key: u32, length: u32) -> Vec<u8> {
 
 /// A management datagram of communication, to queue pair 1.
 pub(super) fn cm(sender: Sender, to: Ipv4Addr, attribute: u16, number: u64) -> Planned {
+    // Class version 2, method Send (IBTA Vol 1 s13.4.3).
+    mad(sender, to, [class::COMMUNICATION, 2, 3], attribute, number)
+}
+
+/// A management datagram of that class, class version and method: to queue pair 0 if the subnet is
+/// managed by it, else to 1.
+pub(super) fn mad(
+    sender: Sender,
+    to: Ipv4Addr,
+    kind: [u8; 3],
+    attribute: u16,
+    number: u64,
+) -> Planned {
     let mut mad = vec![0; MAD_LEN];
-    // Base version 1, class 7, class version 2, method Send (IBTA Vol 1 s13.4.3).
-    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad[0] = 1;
+    mad[1..4].copy_from_slice(&kind);
     mad[8..16].copy_from_slice(&number.to_be_bytes());
     mad[16..18].copy_from_slice(&attribute.to_be_bytes());
     mad[24..28].copy_from_slice(&(number as u32).to_be_bytes());
-    let queue_key_and_source = [0x80, 0x01, 0, 0, 0, 0, 0, 1];
-    let headers = [&queue_key_and_source[..], &mad].concat();
-    let roce = Roce { headers: &headers, ..Roce::new(Opcode::UD_SEND_ONLY, 1, number as u32) };
-    roce.by(sender, to)
+    let is_subnet = matches!(kind[0], class::SUBNET_LID_ROUTED | class::SUBNET_DIRECTED_ROUTE);
+    // The Q_Key of queue pair 1; 0 has none.
+    let (queue_key, queue_pair) = if is_subnet { ([0; 4], 0) } else { ([0x80, 0x01, 0, 0], 1_u32) };
+    let headers = [&queue_key[..], &queue_pair.to_be_bytes(), &mad].concat();
+    let roce = Roce::new(Opcode::UD_SEND_ONLY, queue_pair, number as u32);
+    Roce { headers: &headers, ..roce }.by(sender, to)
 }
 
 /// A datagram; no checksum, as RoCE senders do.

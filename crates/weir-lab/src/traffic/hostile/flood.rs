@@ -2,9 +2,10 @@
 
 use weir_wire::bth::Opcode;
 use weir_wire::cm::attribute;
+use weir_wire::mad::class;
 use weir_wire::tcp::flags;
 
-use super::build::{PORT, Roce, Sender, cm, echo, reth, tcp, udp};
+use super::build::{PORT, Roce, Sender, cm, echo, mad, reth, tcp, udp};
 use super::{Campaign, Hostile, Random};
 use crate::topology::{HOST_V4, Side};
 use crate::traffic::frames::Planned;
@@ -54,6 +55,8 @@ fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
             let roce = Roce { headers: &[0; 16], ..Roce::new(Opcode::CNP, 0x11, 0) };
             roce.by(sender, to)
         }
+        // Counters of a port are asked for: method Get, attribute PortCounters.
+        Hostile::MadFlood => mad(sender, to, [class::PERFORMANCE, 1, 1], 0x12, number),
         // The twin's connections are used.
         _ if campaign.is_benign && number % 2 == 1 => cm(sender, to, attribute::RTU, number),
         _ => cm(sender, to, attribute::REQ, number),

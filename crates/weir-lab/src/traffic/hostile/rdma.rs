@@ -7,21 +7,21 @@ use weir_wire::cm::attribute;
 use weir_wire::tcp::flags;
 
 use super::build::{PORT, Roce, Sender, cm, reth, tcp};
-use super::{Campaign, Hostile, Random};
+use super::{Campaign, Hostile, Random, saturation, unreliable};
 use crate::topology::{HOST_MAC, HOST_V4, Side};
 use crate::traffic::frames::Planned;
 
 /// Host A's queue pair.
-const QUEUE_PAIR: u32 = 0x11;
+pub(super) const QUEUE_PAIR: u32 = 0x11;
 /// Host B's.
 const OWN_QUEUE_PAIR: u32 = 0x22;
 /// The key to host A's memory.
-const KEY: u32 = 0x1a2b;
+pub(super) const KEY: u32 = 0x1a2b;
 const NAK_ACCESS: u32 = 0x62 << 24;
 
-const TO: Ipv4Addr = HOST_V4[0];
+pub(super) const TO: Ipv4Addr = HOST_V4[0];
 
-fn host_b() -> Sender {
+pub(super) fn host_b() -> Sender {
     Sender::host(Side::B)
 }
 
@@ -43,13 +43,13 @@ fn write(sender: Sender, psn: u32, address: u64, fill: u8) -> Planned {
     Roce { headers: &headers, payload_len: 64, fill, ..roce }.by(sender, TO)
 }
 
-fn read(psn: u32, key: u32, address: u64, length: u32) -> Planned {
+pub(super) fn read(psn: u32, key: u32, address: u64, length: u32) -> Planned {
     let headers = reth(address, key, length);
     let roce = Roce::new(Opcode::RC_READ_REQUEST, QUEUE_PAIR, psn);
     Roce { headers: &headers, ..roce }.by(host_b(), TO)
 }
 
-fn answer(opcode: Opcode, psn: u32, syndrome: u32, payload_len: usize) -> Planned {
+pub(super) fn answer(opcode: Opcode, psn: u32, syndrome: u32, payload_len: usize) -> Planned {
     let headers = (syndrome | psn & 0xff_ffff).to_be_bytes();
     let roce = Roce { headers: &headers, ..Roce::new(opcode, OWN_QUEUE_PAIR, psn) };
     Roce { payload_len, ..roce }.by(Sender::host(Side::A), HOST_V4[1])
@@ -70,6 +70,15 @@ fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Ve
             });
             [Some(own), again].into_iter().flatten().collect()
         }
+        Hostile::UcPsnInjection | Hostile::UcPsnConflict | Hostile::UcInvalidRequest => {
+            unreliable::step(campaign, first, number, random)
+        }
+        Hostile::KeySaturation
+        | Hostile::PipelineSaturation
+        | Hostile::RnrFlood
+        | Hostile::RogueSm => saturation::step(campaign, psn, number, random),
+        Hostile::WriteLength => lengths(is_benign, first.wrapping_add(6 * number), random),
+        Hostile::AddressGuessing => addresses(is_benign, psn, number, random),
         Hostile::InvalidRequest => messages(is_benign, first.wrapping_add(4 * number), random),
         Hostile::KeyGuessing => {
             let key = random.next() as u32;
@@ -187,6 +196,57 @@ fn messages(is_benign: bool, psn: u32, random: &mut Random) -> Vec<Planned> {
         piece(Opcode::RC_WRITE_LAST, 2, &[]),
         write(host_b(), psn.wrapping_add(3), 0, 0),
     ]
+}
+
+/// WRITEs of one packet and of several; of an attack one of four is not as long as its RETH says:
+/// too long or too short in one packet, a First that is all, a message that ends early or goes on.
+fn lengths(is_benign: bool, psn: u32, random: &mut Random) -> Vec<Planned> {
+    let piece = |opcode, at: u32, length: Option<u32>, payload_len: usize| {
+        let headers = length.map_or(Vec::new(), |it| reth(0, KEY, it));
+        let roce = Roce::new(opcode, QUEUE_PAIR, psn.wrapping_add(at));
+        Roce { headers: &headers, payload_len, ..roce }.by(host_b(), TO)
+    };
+    let small = 4 * random.below(64) as u32;
+    let rest = 4 + 4 * random.below(63) as u32;
+    let (mut only, mut whole, mut second) = (small, 512 + rest, 512);
+    match random.below(16) {
+        _ if is_benign => {}
+        0 => only += 4,
+        1 => only = random.next() as u32 | 1,
+        2 => whole = 256,
+        3 => (whole, second) = (whole + 256, 256 + rest),
+        _ => {}
+    }
+    vec![
+        piece(Opcode::RC_WRITE_ONLY, 0, Some(only), small as usize),
+        piece(Opcode::RC_WRITE_FIRST, 1, Some(whole), 256),
+        piece(Opcode::RC_WRITE_MIDDLE, 2, None, 256),
+        piece(Opcode::RC_WRITE_LAST, 3, None, rest as usize),
+        piece(Opcode::RC_WRITE_FIRST, 4, Some(second), 256),
+        piece(Opcode::RC_WRITE_LAST, 5, None, 256),
+    ]
+}
+
+/// READs and WRITEs by one valid key. The attacker looks for addresses where it works, over a new
+/// queue pair each time, for the last one broke; the twin uses its memory and errs once in a while.
+fn addresses(is_benign: bool, psn: u32, number: u32, random: &mut Random) -> Vec<Planned> {
+    let is_granted = is_benign && !random.one(2_000);
+    let address = match is_benign {
+        true => 0x10_0000 + 64 * random.below(1 << 16),
+        false => 0x7f00_0000_0000 + 4096 * u64::from(number),
+    };
+    let queue_pair = if is_benign { QUEUE_PAIR } else { QUEUE_PAIR + number };
+    let is_read = random.one(2);
+    let opcode = if is_read { Opcode::RC_READ_REQUEST } else { Opcode::RC_WRITE_ONLY };
+    let headers = reth(address, KEY, 64);
+    let payload_len = if is_read { 0 } else { 64 };
+    let roce = Roce { headers: &headers, payload_len, ..Roce::new(opcode, queue_pair, psn) };
+    let answered = match (is_granted, is_read) {
+        (false, _) => answer(Opcode::RC_ACKNOWLEDGE, psn, NAK_ACCESS, 0),
+        (true, true) => answer(Opcode::RC_READ_RESPONSE_ONLY, psn, 0, 64),
+        (true, false) => answer(Opcode::RC_ACKNOWLEDGE, psn, 0, 0),
+    };
+    vec![roce.by(host_b(), TO), answered]
 }
 
 /// Host A asks host B for a connection, by which B then reads A's memory.
