@@ -181,6 +181,23 @@ impl Connection {
         progressed.dedup();
     }
 
+    /// So many bytes of a side are missing: as far as they are of a body, it is by so much shorter;
+    /// anything else goes on as if they had not been.
+    pub(crate) fn lose(&mut self, side: usize, count: u64) {
+        let mut progressed = Vec::new();
+        match self.sides[side].expect {
+            Expect::Body(left) if left > count => {
+                self.sides[side].expect = Expect::Body(left - count)
+            }
+            Expect::Body(_) => self.complete(side, &mut progressed),
+            Expect::Chunk(left) if left > count => {
+                self.sides[side].expect = Expect::Chunk(left - count);
+            }
+            Expect::Chunk(_) => self.sides[side].expect = Expect::ChunkEnd,
+            _ => {}
+        }
+    }
+
     /// The transaction of that number, unless it was let go.
     pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
