@@ -223,6 +223,7 @@ impl Conversation {
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let is_opaque = matches!(&self.application, Application::Tls(it) if it.is_encrypted());
+        self.streams[side].may_miss(!limits.sees_all);
         let taken = match is_opaque {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),

@@ -68,6 +68,8 @@ pub(crate) struct Stream {
     acknowledged: Option<u32>,
     /// What the receiver is.
     system: System,
+    /// Segments may have gone by unseen: see [`Self::may_miss`].
+    may_miss: bool,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
 }
@@ -94,6 +96,12 @@ impl Stream {
     /// What is refused from now on.
     pub(crate) fn refuse(&mut self, refusals: Refusals) {
         self.refusals = refusals;
+    }
+
+    /// Whether segments may go by unseen, as in a capture: what the receiver acknowledges and
+    /// nobody saw is then given up.
+    pub(crate) fn may_miss(&mut self, may_miss: bool) {
+        self.may_miss = may_miss;
     }
 
     /// The receiver has everything before this number.
@@ -193,6 +201,7 @@ impl Stream {
             return Taken::default();
         }
         let mut taken = Taken { is_part: !bytes.is_empty(), ..Taken::default() };
+        self.forget();
         if self.is_lost_before(sequence, bytes.is_empty()) {
             taken.gaps = 1;
             (taken.new, taken.lost) = self.append_waiting(true);
@@ -200,7 +209,6 @@ impl Stream {
         if bytes.is_empty() {
             return taken;
         }
-        self.forget();
         taken.new += self.settle_doubt();
         let Some(next) = self.next else { return taken };
         let behind = next.wrapping_sub(sequence);
@@ -292,11 +300,11 @@ impl Stream {
     }
 
     /// Whether bytes before a segment are missing for good: its receiver has them, and nobody saw
-    /// them go by. Where doubtful segments are refused, acknowledgments are doubted as well.
+    /// them go by.
     fn is_lost_before(&self, sequence: u32, is_empty: bool) -> bool {
         let Some((first, _)) = self.waiting.front() else { return false };
         let is_behind = is_empty || sequence.wrapping_sub(*first) as i32 >= 0;
-        is_behind && self.refusals == Refusals::default() && self.is_acknowledged(*first)
+        is_behind && self.may_miss && self.is_acknowledged(*first)
     }
 
     /// Puts a segment's bytes in the place of those of the window that the receiver believes less;
@@ -602,6 +610,7 @@ mod tests {
     #[test]
     fn a_gap_is_given_up_when_the_receiver_has_what_was_missing() {
         let mut stream = begun(9);
+        stream.may_miss(true);
         stream.take(10, b"a");
         stream.take(14, b"ef");
         assert_eq!(stream.take(16, b"g").new, 0);
@@ -611,13 +620,23 @@ mod tests {
         assert_eq!(stream.window(), (b"efg".as_slice(), 4));
 
         let mut stream = begun(9);
+        stream.may_miss(true);
         stream.take(14, b"ef");
         stream.acknowledge(15);
         // It was only late in the capture.
         assert_eq!(stream.take(10, b"abcd").new, 6);
 
+        let long = vec![7; 3 * WINDOW_LEN];
         let mut stream = begun(9);
-        stream.refuse(Refusals { conflicts: true, ..Refusals::default() });
+        stream.may_miss(true);
+        stream.take(14, &long);
+        stream.acknowledge(15);
+        let taken = stream.take(14 + long.len() as u32, b"g");
+        assert_eq!((taken.new, taken.gaps, taken.lost), (long.len() + 1, 1, 4));
+        assert_eq!(stream.newest(taken.new).len(), taken.new);
+
+        // Where all go by, no acknowledgment tells of others.
+        let mut stream = begun(9);
         stream.take(14, b"ef");
         stream.acknowledge(15);
         assert_eq!(stream.take(16, b"g").new, 0);

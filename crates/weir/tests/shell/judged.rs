@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use crate::applications::{suricata_root, write_capture};
 use wire::{
-    DESTINATION, FRAGMENT, Flow, HOP_BY_HOP, Piece, ROUTING, TCP, UDP, UNIT, in_order, reversed,
-    shuffled, twice,
+    Arrange, DESTINATION, FRAGMENT, Flow, HOP_BY_HOP, ORDERS, Piece, ROUTING, TCP, UDP, UNIT,
+    in_order, shuffled,
 };
 
 /// The systems that `host-os-policy` names, of servers at 192.0.2.1, .2 and so on.
@@ -238,7 +238,7 @@ const OF_ALL: [&str; 14] = [
     "http any any -> any any (http.stat_code; content:\"200\"; http.server; content:\"zeta\";)",
 ];
 
-fn exchange(flow: &mut Flow, cut: usize, arrange: fn(&mut Vec<usize>)) {
+fn exchange(flow: &mut Flow, cut: usize, arrange: Arrange) {
     flow.say(0, REQUEST, cut, arrange);
     flow.say(1, RESPONSE, cut, arrange);
 }
@@ -328,18 +328,15 @@ fn of_units(group: &mut Group, protocol: &str, unit: usize) {
 #[test]
 fn fragments_are_put_together_as_by_suricata() {
     let mut group = Group::new("fragments", &OF_ALL);
-    let orders: [(&str, fn(&mut Vec<usize>)); 4] =
-        [("order", in_order), ("reverse", reversed), ("disorder", shuffled), ("twice", twice)];
     for is_six in [false, true] {
         let version = if is_six { 6 } else { 4 };
-        for (name, arrange) in orders {
+        for (name, arrange) in ORDERS {
             for units in [1, 2] {
                 let name = format!("{units} units, {name}, ip {version}");
                 group.flow(&name, is_six, 53, |it| {
                     let all = it.udp(0, QUERY);
                     let all_pieces = pieces(&all, units);
-                    let mut order: Vec<usize> = (0..all_pieces.len()).collect();
-                    arrange(&mut order);
+                    let order = arrange((0..all_pieces.len()).collect());
                     let arranged: Vec<_> = order.iter().map(|it| all_pieces[*it]).collect();
                     it.fragments(0, UDP, all.len(), &arranged);
                 });
@@ -397,9 +394,7 @@ fn segments_are_put_together_as_by_suricata() {
     let mut group = Group::new("segments", &OF_ALL);
     for is_six in [false, true] {
         let version = if is_six { 6 } else { 4 };
-        let orders: [(&str, fn(&mut Vec<usize>)); 4] =
-            [("order", in_order), ("reverse", reversed), ("disorder", shuffled), ("twice", twice)];
-        for (name, arrange) in orders {
+        for (name, arrange) in ORDERS {
             for cut in [1, 7, 40] {
                 let name = format!("{cut} bytes, {name}, ip {version}");
                 group.connection(&name, is_six, 80, |it| exchange(it, cut, arrange));

@@ -16,22 +16,22 @@ pub(super) const UNIT: usize = 8;
 /// Both ends of a flow and how their packets look.
 #[derive(Clone)]
 pub(super) struct Flow {
-    pub is_six: bool,
+    pub(super) is_six: bool,
     /// Last parts of the client's address and of the server's.
-    pub ends: [u8; 2],
-    pub ports: [u16; 2],
+    pub(super) ends: [u8; 2],
+    pub(super) ports: [u16; 2],
     /// IPv6: extension headers of each packet.
-    pub extensions: Vec<u8>,
+    pub(super) extensions: Vec<u8>,
     /// The first sequence number of each side.
-    pub first: [u32; 2],
+    pub(super) first: [u32; 2],
     /// How far each side's bytes went.
-    pub sent: [usize; 2],
-    pub frames: Vec<Vec<u8>>,
+    pub(super) sent: [usize; 2],
+    pub(super) frames: Vec<Vec<u8>>,
     identity: u16,
 }
 
 impl Flow {
-    pub fn new(is_six: bool, client: u8, server: u8, port: u16) -> Self {
+    pub(super) fn new(is_six: bool, client: u8, server: u8, port: u16) -> Self {
         Self {
             is_six,
             ends: [client, server],
@@ -45,7 +45,7 @@ impl Flow {
     }
 
     /// The address of an end, as in EVE.
-    pub fn client(&self) -> String {
+    pub(super) fn client(&self) -> String {
         match self.is_six {
             true => format!("2001:0db8:0000:0000:0000:0000:0000:00{:02x}", self.ends[0]),
             false => format!("10.0.0.{}", self.ends[0]),
@@ -110,7 +110,7 @@ impl Flow {
     }
 
     /// A whole packet.
-    pub fn packet(&mut self, side: usize, protocol: u8, behind: &[u8]) -> Vec<u8> {
+    pub(super) fn packet(&mut self, side: usize, protocol: u8, behind: &[u8]) -> Vec<u8> {
         self.identity += 1;
         let (next, bytes) = self.extended(protocol, &self.extensions, behind);
         self.ip(side, next, 0, &bytes)
@@ -118,7 +118,13 @@ impl Flow {
 
     /// Pieces of one packet, in this order; `total` is the length of all of it. IPv6's extension
     /// headers are in the fragments, but for options of hops, which are before.
-    pub fn fragments(&mut self, side: usize, protocol: u8, total: usize, pieces: &[Piece<'_>]) {
+    pub(super) fn fragments(
+        &mut self,
+        side: usize,
+        protocol: u8,
+        total: usize,
+        pieces: &[Piece<'_>],
+    ) {
         self.identity += 1;
         let is_before = |it: &u8| matches!(*it, HOP_BY_HOP | ROUTING);
         let before: Vec<u8> = self.extensions.iter().copied().filter(is_before).collect();
@@ -142,14 +148,14 @@ impl Flow {
     }
 
     /// What is behind IPv6's headers before fragments: the other headers and the payload.
-    pub fn inner(&self, protocol: u8, behind: &[u8]) -> Vec<u8> {
+    pub(super) fn inner(&self, protocol: u8, behind: &[u8]) -> Vec<u8> {
         let is_in = |it: &u8| !matches!(*it, HOP_BY_HOP | ROUTING);
         let kinds: Vec<u8> = self.extensions.iter().copied().filter(is_in).collect();
         self.extended(protocol, &kinds, behind).1
     }
 
     /// A datagram with its header.
-    pub fn udp(&self, side: usize, data: &[u8]) -> Vec<u8> {
+    pub(super) fn udp(&self, side: usize, data: &[u8]) -> Vec<u8> {
         let mut bytes = self.ports[side].to_be_bytes().to_vec();
         bytes.extend(self.ports[1 - side].to_be_bytes());
         bytes.extend((8 + data.len() as u16).to_be_bytes());
@@ -159,7 +165,7 @@ impl Flow {
     }
 
     /// A segment with its header, from that byte of its side's stream.
-    pub fn segment(&self, side: usize, at: isize, flags: u8, data: &[u8]) -> Vec<u8> {
+    pub(super) fn segment(&self, side: usize, at: isize, flags: u8, data: &[u8]) -> Vec<u8> {
         let sequence = self.first[side].wrapping_add((1 + at) as u32);
         let seen = self.first[1 - side].wrapping_add(1 + self.sent[1 - side] as u32);
         let mut bytes = self.ports[side].to_be_bytes().to_vec();
@@ -171,13 +177,13 @@ impl Flow {
         bytes
     }
 
-    pub fn datagram(&mut self, side: usize, data: &[u8]) {
+    pub(super) fn datagram(&mut self, side: usize, data: &[u8]) {
         let bytes = self.udp(side, data);
         let frame = self.packet(side, UDP, &bytes);
         self.frames.push(frame);
     }
 
-    pub fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         for (side, at, flags) in [(0, -1, 2), (1, -1, 18), (0, 0, 16)] {
             let bytes = self.segment(side, at, flags, b"");
             let frame = self.packet(side, TCP, &bytes);
@@ -186,14 +192,14 @@ impl Flow {
     }
 
     /// Data there, without an acknowledgment by the other side.
-    pub fn put(&mut self, side: usize, at: usize, data: &[u8]) {
+    pub(super) fn put(&mut self, side: usize, at: usize, data: &[u8]) {
         let bytes = self.segment(side, at as isize, 24, data);
         let frame = self.packet(side, TCP, &bytes);
         self.frames.push(frame);
     }
 
     /// All up to `end` of what the other side sent is acknowledged.
-    pub fn acknowledge(&mut self, side: usize, end: usize) {
+    pub(super) fn acknowledge(&mut self, side: usize, end: usize) {
         self.sent[1 - side] = end;
         let bytes = self.segment(side, self.sent[side] as isize, 16, b"");
         let frame = self.packet(side, TCP, &bytes);
@@ -201,18 +207,16 @@ impl Flow {
     }
 
     /// Data at the end, in segments of `cut` bytes, in the order that `arrange` makes of them.
-    pub fn say(&mut self, side: usize, data: &[u8], cut: usize, arrange: fn(&mut Vec<usize>)) {
+    pub(super) fn say(&mut self, side: usize, data: &[u8], cut: usize, arrange: Arrange) {
         let begin = self.sent[side];
-        let mut order: Vec<usize> = (0..data.len().div_ceil(cut)).collect();
-        arrange(&mut order);
-        for index in order {
+        for index in arrange((0..data.len().div_ceil(cut)).collect()) {
             let piece = &data[index * cut..data.len().min((index + 1) * cut)];
             self.put(side, begin + index * cut, piece);
         }
         self.acknowledge(1 - side, begin + data.len());
     }
 
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         for (side, flags) in [(0, 17), (1, 17), (0, 16)] {
             let bytes = self.segment(side, self.sent[side] as isize, flags, b"");
             let frame = self.packet(side, TCP, &bytes);
@@ -222,20 +226,30 @@ impl Flow {
     }
 }
 
-/// In order.
-pub(super) fn in_order(_: &mut Vec<usize>) {}
+/// In which order pieces come, of the numbers from 0 on.
+pub(super) type Arrange = fn(Vec<usize>) -> Vec<usize>;
+
+/// The ways, by name.
+pub(super) const ORDERS: [(&str, Arrange); 4] =
+    [("order", in_order), ("reverse", reversed), ("disorder", shuffled), ("twice", twice)];
+
+pub(super) fn in_order(order: Vec<usize>) -> Vec<usize> {
+    order
+}
 
 /// The last first.
-pub(super) fn reversed(order: &mut Vec<usize>) {
+fn reversed(mut order: Vec<usize>) -> Vec<usize> {
     order.reverse();
+    order
 }
 
 /// Every second one, and then the others.
-pub(super) fn shuffled(order: &mut Vec<usize>) {
+pub(super) fn shuffled(mut order: Vec<usize>) -> Vec<usize> {
     order.sort_by_key(|it| (it % 2 == 0, it / 2 % 3, *it));
+    order
 }
 
 /// Each of them twice.
-pub(super) fn twice(order: &mut Vec<usize>) {
-    *order = order.iter().flat_map(|it| [*it, *it]).collect();
+fn twice(order: Vec<usize>) -> Vec<usize> {
+    order.into_iter().flat_map(|it| [it, it]).collect()
 }
