@@ -261,11 +261,16 @@ impl Stream {
         let (new, lost) = self.append_waiting(is_given_up);
         taken.new += new;
         taken.lost += lost;
+        self.remember(sequence, sequence.wrapping_add(bytes.len() as u32));
+        taken
+    }
+
+    /// Notes where a segment lies that its receiver may not have yet.
+    fn remember(&mut self, start: u32, end: u32) {
         if self.segments.len() == SEGMENTS_MAX {
             self.segments.pop_front();
         }
-        self.segments.push_back((sequence, sequence.wrapping_add(bytes.len() as u32)));
-        taken
+        self.segments.push_back((start, end));
     }
 
     /// Which of a segment's bytes the receiver takes for those of segments before it.

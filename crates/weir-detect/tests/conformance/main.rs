@@ -215,7 +215,7 @@ fn judge(shared: &Path, folder: &Path, is_cut: bool) {
     }
     let share = |count: usize| count as f64 / theirs.len() as f64;
     println!(
-        "{name}: {} pairs of theirs, {} missing ({:.4}), {} extra ({:.4}); by category {by_category:?}",
+        "{name}: {} pairs of theirs, {} missing ({:.4}), {} extra ({:.4}); {by_category:?}",
         theirs.len(),
         missing.len(),
         share(missing.len()),

@@ -18,6 +18,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::applications::{suricata_root, write_capture};
+use http2::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PADDED, PING, PRIORITISED,
+    PRIORITY, RESET, WINDOW, frame, literal, named,
+};
 use wire::{
     Arrange, DESTINATION, FRAGMENT, Flow, HOP_BY_HOP, ORDERS, Piece, ROUTING, TCP, UDP, UNIT,
     in_order, shuffled,
@@ -370,7 +374,10 @@ fn fragments_are_put_together_as_by_suricata() {
         });
     }
     judge(&group);
+}
 
+#[test]
+fn fragments_that_overlap_are_read_as_by_suricata() {
     let mut group = Group::new("fragments-overlapping", &[]);
     of_units(&mut group, "udp", UNIT);
     for is_six in [false, true] {
@@ -447,7 +454,10 @@ fn segments_are_put_together_as_by_suricata() {
         });
     }
     judge(&group);
+}
 
+#[test]
+fn segments_that_overlap_are_read_as_by_suricata() {
     let mut group = Group::new("segments-overlapping", &[]);
     of_units(&mut group, "tcp-stream", 4);
     for is_six in [false, true] {
@@ -476,7 +486,8 @@ fn segments_are_put_together_as_by_suricata() {
 /// Rules about bodies, and what says how long they are.
 const OF_BODIES: [&str; 8] = [
     "http any any -> any any (flow:to_client; file.data; content:\"sphinx of black quartz\";)",
-    "http any any -> any any (flow:to_server; http.request_body; content:\"sphinx of black quartz\";)",
+    "http any any -> any any (flow:to_server; http.request_body; \
+     content:\"sphinx of black quartz\";)",
     "http any any -> any any (flow:to_client; http.response_body; content:\"judge my vow\";)",
     "http any any -> any any (flow:to_client; file.data; content:\"sphinx of black quartz\"; \
      content:\"judge my vow\"; distance:0;)",
@@ -569,7 +580,8 @@ const OF_HTTP2: [&str; 16] = [
     "http2 any any -> any any (http.header; content:\"custom-key|3a 20|custom-value\";)",
     "http2 any any -> any any (http2.header_name; content:\"custom-key\";)",
     "http any any -> any any (flow:to_client; file.data; content:\"sphinx of black quartz\";)",
-    "http any any -> any any (flow:to_server; http.request_body; content:\"sphinx of black quartz\";)",
+    "http any any -> any any (flow:to_server; http.request_body; \
+     content:\"sphinx of black quartz\";)",
     "http2 any any -> any any (http2.frametype:GOAWAY;)",
     "http2 any any -> any any (http2.frametype:CONTINUATION;)",
     "http2 any any -> any any (http2.errorcode:NO_ERROR;)",
@@ -588,23 +600,34 @@ fn spoken(requests: &[Vec<u8>], answers: &[Vec<u8>]) -> Spoken {
     ([http2::beginning(), requests.concat()].concat(), [http2::answer(), answers.concat()].concat())
 }
 
-/// Connections of HTTP/2 by what is special in them.
-fn http2_connections() -> Vec<(&'static str, Spoken)> {
-    use http2::*;
+/// A connection's bytes of both sides by what is special in them.
+type Connections = Vec<(&'static str, Spoken)>;
+
+const HOST: &str = "www.example.com";
+
+fn ok(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &[0x88])
+}
+
+fn data(stream: u32, data: &[u8]) -> Vec<u8> {
+    frame(DATA, END_STREAM, stream, data)
+}
+
+fn request(stream: u32, path: &str) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, &http2::get(path, HOST))
+}
+
+/// Connections of HTTP/2 that differ in how their headers come.
+fn http2_headers() -> Connections {
     let both = END_HEADERS | END_STREAM;
     let text = text_of_body();
-    let host = "www.example.com";
-    let ok = |stream| frame(HEADERS, END_HEADERS, stream, &[0x88]);
-    let data = |stream, data: &[u8]| frame(DATA, END_STREAM, stream, data);
-    let request = |stream, path| frame(HEADERS, both, stream, &get(path, host));
-    let coded = [&[0x82, 0x86, 0x84][..], &indexed(1, HOST), &literal(true, KEY, VALUE)].concat();
-    let custom = [get("/alpha", host), literal(false, b"custom-key", b"custom-value")].concat();
+    let [host, key] = [http2::indexed(1, http2::HOST), literal(true, http2::KEY, http2::VALUE)];
+    let coded = [&[0x82, 0x86, 0x84][..], &host, &key].concat();
+    let custom = [http2::get("/alpha", HOST), literal(false, b"custom-key", b"custom-value")];
+    let custom = custom.concat();
     let (begin, end) = custom.split_at(9);
-    let half = text.len() / 2;
-    let gzipped = [&[0x88], named(26, b"gzip").as_slice()].concat();
     let padded = |bytes: &[u8]| [&[5], bytes, &[0; 5]].concat();
     let prioritised = |bytes: &[u8]| [&[0, 0, 0, 0, 200], bytes].concat();
-    let post = [&[0x83, 0x86], named(4, b"/alpha").as_slice(), &named(1, host.as_bytes())].concat();
     vec![
         ("literal", spoken(&[request(1, "/alpha")], &[ok(1), data(1, &text)])),
         ("coded", spoken(&[frame(HEADERS, both, 1, &coded)], &[ok(1), data(1, &text)])),
@@ -621,6 +644,31 @@ fn http2_connections() -> Vec<(&'static str, Spoken)> {
             ];
             spoken(&requests, &[ok(1), data(1, &text)])
         }),
+        ("padded, with priority", {
+            let block = padded(&prioritised(&custom));
+            let requests = [
+                frame(HEADERS, both | PADDED | PRIORITISED, 1, &block),
+                frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 99]),
+            ];
+            spoken(&requests, &[ok(1), frame(DATA, END_STREAM | PADDED, 1, &padded(&text))])
+        }),
+        ("headers behind the body", {
+            let behind = literal(false, b"custom-key", b"custom-value");
+            let answers = [ok(1), frame(DATA, 0, 1, &text), frame(HEADERS, both, 1, &behind)];
+            spoken(&[request(1, "/alpha")], &answers)
+        }),
+    ]
+}
+
+/// Connections of HTTP/2 that differ in their bodies and other frames.
+fn http2_bodies() -> Connections {
+    let both = END_HEADERS | END_STREAM;
+    let text = text_of_body();
+    let half = text.len() / 2;
+    let gzipped = [&[0x88], named(26, b"gzip").as_slice()].concat();
+    let [path, host] = [named(4, b"/alpha"), named(1, HOST.as_bytes())];
+    let post = [&[0x83, 0x86], path.as_slice(), &host].concat();
+    vec![
         ("two streams, mixed", {
             let requests = [request(1, "/alpha"), request(3, "/beta")];
             let answers = [
@@ -632,14 +680,6 @@ fn http2_connections() -> Vec<(&'static str, Spoken)> {
                 data(3, b" other"),
             ];
             spoken(&requests, &answers)
-        }),
-        ("padded, with priority", {
-            let block = padded(&prioritised(&custom));
-            let requests = [
-                frame(HEADERS, both | PADDED | PRIORITISED, 1, &block),
-                frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 99]),
-            ];
-            spoken(&requests, &[ok(1), frame(DATA, END_STREAM | PADDED, 1, &padded(&text))])
         }),
         ("gzip", {
             let answers = [frame(HEADERS, END_HEADERS, 1, &gzipped), data(1, &bodies::gzip(&text))];
@@ -668,12 +708,11 @@ fn http2_connections() -> Vec<(&'static str, Spoken)> {
             let answers = [ok(3), data(3, &text), frame(GO_AWAY, 0, 0, &[0, 0, 0, 3, 0, 0, 0, 0])];
             spoken(&requests, &answers)
         }),
-        ("headers behind the body", {
-            let behind = literal(false, b"custom-key", b"custom-value");
-            let answers = [ok(1), frame(DATA, 0, 1, &text), frame(HEADERS, both, 1, &behind)];
-            spoken(&[request(1, "/alpha")], &answers)
-        }),
     ]
+}
+
+fn http2_connections() -> Connections {
+    [http2_headers(), http2_bodies()].concat()
 }
 
 #[test]
