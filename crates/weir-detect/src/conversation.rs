@@ -223,6 +223,7 @@ impl Conversation {
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let is_opaque = matches!(&self.application, Application::Tls(it) if it.is_encrypted());
+        self.streams[side].may_miss(!limits.sees_all);
         let taken = match is_opaque {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),
@@ -235,7 +236,7 @@ impl Conversation {
             progress.island = self.streams[side].island(first);
         }
         if taken.gaps > 0 {
-            self.lose();
+            self.lose(side, taken.lost);
         }
         if taken.new > 0 {
             let is_dns = view.source_port == 53 || view.destination_port == 53;
@@ -307,7 +308,10 @@ impl Conversation {
     }
 
     /// Bytes are missing for good: nobody finds the next message of an application without them.
-    fn lose(&mut self) {
+    fn lose(&mut self, side: usize, count: u32) {
+        if let Application::Http(connection) = &mut self.application {
+            connection.lose(side, u64::from(count));
+        }
         if matches!(self.application, Application::Websocket(..)) {
             self.application = Application::Other(Protocol::Websocket, None);
         }

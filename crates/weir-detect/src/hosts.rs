@@ -88,11 +88,13 @@ impl System {
         let (is_earlier, is_same) = (second.0 < first.0, second.0 == first.0);
         match self {
             Self::Last => true,
-            Self::First | Self::Vista | Self::BsdRight | Self::OldSolaris => false,
-            Self::Solaris | Self::Hpux11 => covers && (is_earlier || second.1 > first.1 || is_same),
+            Self::First | Self::Vista => false,
+            Self::Solaris | Self::OldSolaris | Self::Hpux11 => {
+                covers && (is_earlier || second.1 > first.1 || is_same)
+            }
             Self::OldLinux => is_earlier || (is_same && covers),
             Self::Linux => is_earlier || (is_same && second.1 > first.1),
-            Self::Bsd | Self::Hpux10 | Self::Irix | Self::MacOs => is_earlier,
+            Self::Bsd | Self::BsdRight | Self::Hpux10 | Self::Irix | Self::MacOs => is_earlier,
             Self::Windows | Self::Windows2003 => is_earlier,
         }
     }
@@ -159,6 +161,12 @@ mod tests {
         assert!(
             System::Bsd.takes_second((4, 8), (2, 6)) && !System::Vista.takes_second((4, 8), (2, 6))
         );
+        // With segments these are as their kin: they differ in fragments alone.
+        let second = [(4, 8), (0, 6), (0, 4)].map(|it| (it, (2, 8)));
+        for (a, b) in [(System::BsdRight, System::Bsd), (System::OldSolaris, System::Solaris)] {
+            let of = |it: System| second.map(|(first, second)| it.takes_second(first, second));
+            assert_eq!(of(a), of(b), "{a:?}");
+        }
         assert!(
             System::Linux.takes_second((0, 4), (0, 8)) && !System::Bsd.takes_second((0, 4), (0, 8))
         );

@@ -330,7 +330,7 @@ impl RuleSet {
     }
 
     /// What the hosts are that connections are between.
-    pub(crate) fn hosts(&self) -> &Hosts {
+    pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
 

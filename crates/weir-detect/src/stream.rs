@@ -37,6 +37,8 @@ pub(crate) struct Taken {
     pub(crate) waits: bool,
     /// A gap was given up.
     pub(crate) gaps: u32,
+    /// Bytes that it had.
+    pub(crate) lost: u32,
     /// Why it is none of the stream, and is to go no further.
     pub(crate) refused: Option<Unseen>,
     /// Bytes that were there already are others now.
@@ -66,6 +68,8 @@ pub(crate) struct Stream {
     acknowledged: Option<u32>,
     /// What the receiver is.
     system: System,
+    /// Segments may have gone by unseen: see [`Self::may_miss`].
+    may_miss: bool,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
 }
@@ -92,6 +96,12 @@ impl Stream {
     /// What is refused from now on.
     pub(crate) fn refuse(&mut self, refusals: Refusals) {
         self.refusals = refusals;
+    }
+
+    /// Whether segments may go by unseen, as in a capture: what the receiver acknowledges and
+    /// nobody saw is then given up.
+    pub(crate) fn may_miss(&mut self, may_miss: bool) {
+        self.may_miss = may_miss;
     }
 
     /// The receiver has everything before this number.
@@ -187,14 +197,20 @@ impl Stream {
 
     /// Takes a segment in.
     pub(crate) fn take(&mut self, sequence: u32, bytes: &[u8]) -> Taken {
-        let Some(next) = self.next else { return Taken::default() };
-        if bytes.is_empty() {
+        if self.next.is_none() {
             return Taken::default();
         }
+        let mut taken = Taken { is_part: !bytes.is_empty(), ..Taken::default() };
         self.forget();
-        let new = self.settle_doubt();
-        let next = next.wrapping_add(new as u32);
-        let mut taken = Taken { is_part: true, new, ..Taken::default() };
+        if self.is_lost_before(sequence, bytes.is_empty()) {
+            taken.gaps = 1;
+            (taken.new, taken.lost) = self.append_waiting(true);
+        }
+        if bytes.is_empty() {
+            return taken;
+        }
+        taken.new += self.settle_doubt();
+        let Some(next) = self.next else { return taken };
         let behind = next.wrapping_sub(sequence);
         if self.refusals.conflicts && self.conflicts(sequence, bytes) {
             taken.refused = Some(Unseen::Conflict);
@@ -202,6 +218,7 @@ impl Stream {
                 return Taken { differs: true, ..taken };
             }
         }
+        let mut is_given_up = false;
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
             taken.differs = self.differs(behind as usize, bytes);
@@ -209,7 +226,13 @@ impl Stream {
                 taken.rewritten = self.rewrite(sequence, bytes);
             }
             let new = bytes.get(behind as usize..).unwrap_or_default();
-            taken.new += self.append(new);
+            if self.differs_from_waiting(next, new) {
+                taken.differs = true;
+                let settled = self.settled(sequence, bytes, behind as usize);
+                taken.new += self.append(&settled);
+            } else {
+                taken.new += self.append(new);
+            }
         } else {
             let ahead = sequence.wrapping_sub(next);
             if ahead > AHEAD_MAX {
@@ -231,15 +254,23 @@ impl Stream {
                 self.rewrite_waiting(sequence, bytes);
             }
             let before = self.waiting_bytes;
-            taken.gaps += u32::from(!self.wait(sequence, bytes));
+            is_given_up = !self.wait(sequence, bytes);
+            taken.gaps += u32::from(is_given_up);
             taken.waits = taken.differs || self.waiting_bytes > before;
         }
-        taken.new += self.append_waiting(taken.gaps > 0);
+        let (new, lost) = self.append_waiting(is_given_up);
+        taken.new += new;
+        taken.lost += lost;
+        self.remember(sequence, sequence.wrapping_add(bytes.len() as u32));
+        taken
+    }
+
+    /// Notes where a segment lies that its receiver may not have yet.
+    fn remember(&mut self, start: u32, end: u32) {
         if self.segments.len() == SEGMENTS_MAX {
             self.segments.pop_front();
         }
-        self.segments.push_back((sequence, sequence.wrapping_add(bytes.len() as u32)));
-        taken
+        self.segments.push_back((start, end));
     }
 
     /// Which of a segment's bytes the receiver takes for those of segments before it.
@@ -253,6 +284,32 @@ impl Stream {
             let is_taken = start < end && system.takes_second(first, second);
             is_taken.then_some((start as u32, end as u32))
         })
+    }
+
+    /// What a segment brings behind its first `behind` bytes, which are there: where pieces that
+    /// wait have other bytes, those that the receiver believes.
+    fn settled(&self, sequence: u32, bytes: &[u8], behind: usize) -> Vec<u8> {
+        let next = sequence.wrapping_add(behind as u32);
+        let mut settled = bytes[behind..].to_vec();
+        for (known, piece) in self.waiting.range(self.overlapping(next, settled.len())) {
+            let places = settled.iter_mut().skip(known.wrapping_sub(next) as usize);
+            places.zip(piece).for_each(|(place, byte)| *place = *byte);
+        }
+        for (start, end) in self.believed(sequence, bytes.len()) {
+            let (start, end) = ((start as usize).max(behind), end as usize);
+            if start < end {
+                settled[start - behind..end - behind].copy_from_slice(&bytes[start..end]);
+            }
+        }
+        settled
+    }
+
+    /// Whether bytes before a segment are missing for good: its receiver has them, and nobody saw
+    /// them go by.
+    fn is_lost_before(&self, sequence: u32, is_empty: bool) -> bool {
+        let Some((first, _)) = self.waiting.front() else { return false };
+        let is_behind = is_empty || sequence.wrapping_sub(*first) as i32 >= 0;
+        is_behind && self.may_miss && self.is_acknowledged(*first)
     }
 
     /// Puts a segment's bytes in the place of those of the window that the receiver believes less;
@@ -439,8 +496,9 @@ impl Stream {
     }
 
     /// Appends what waited and has its turn; behind a gap too, if it is given up.
-    fn append_waiting(&mut self, mut give_up: bool) -> usize {
-        let mut new = 0;
+    /// Says how many, and how many were missing.
+    fn append_waiting(&mut self, mut give_up: bool) -> (usize, u32) {
+        let (mut new, mut lost) = (0, 0);
         while let (Some(next), Some((sequence, _))) = (self.next, self.waiting.front()) {
             let behind = next.wrapping_sub(*sequence);
             if behind >= AHEAD_MAX {
@@ -453,6 +511,7 @@ impl Stream {
                 self.before += self.window.len() as u64 + u64::from(gap);
                 self.window.clear();
                 self.next = Some(*sequence);
+                lost = gap;
                 give_up = false;
                 continue;
             }
@@ -460,7 +519,7 @@ impl Stream {
             self.waiting_bytes -= bytes.len();
             new += self.append(bytes.get(behind as usize..).unwrap_or_default());
         }
-        new
+        (new, lost)
     }
 
     /// Keeps the parts of a piece that are not there yet; false: there is no room.
@@ -537,6 +596,55 @@ mod tests {
             stream.take(10, b"zzzz"),
             Taken { is_part: true, differs: true, ..Taken::default() }
         );
+    }
+
+    #[test]
+    fn what_waits_and_differs_is_kept_where_the_receiver_believes_it() {
+        let filled = |system: System| {
+            let mut stream = begun(9);
+            stream.set_receiver(system);
+            stream.take(12, b"CD");
+            let taken = stream.take(10, b"abcde");
+            assert!(taken.differs && taken.new == 5);
+            stream.window().0.to_vec()
+        };
+        assert_eq!(filled(System::Vista), b"abCDe");
+        assert_eq!(filled(System::Bsd), b"abcde");
+    }
+
+    #[test]
+    fn a_gap_is_given_up_when_the_receiver_has_what_was_missing() {
+        let mut stream = begun(9);
+        stream.may_miss(true);
+        stream.take(10, b"a");
+        stream.take(14, b"ef");
+        assert_eq!(stream.take(16, b"g").new, 0);
+        // The gap is acknowledged and a byte behind it, and then a segment comes behind it.
+        stream.acknowledge(15);
+        assert_eq!(stream.take(11, b"").new, 3, "nothing of it is to come");
+        assert_eq!(stream.window(), (b"efg".as_slice(), 4));
+
+        let mut stream = begun(9);
+        stream.may_miss(true);
+        stream.take(14, b"ef");
+        stream.acknowledge(15);
+        // It was only late in the capture.
+        assert_eq!(stream.take(10, b"abcd").new, 6);
+
+        let long = vec![7; 3 * WINDOW_LEN];
+        let mut stream = begun(9);
+        stream.may_miss(true);
+        stream.take(14, &long);
+        stream.acknowledge(15);
+        let taken = stream.take(14 + long.len() as u32, b"g");
+        assert_eq!((taken.new, taken.gaps, taken.lost), (long.len() + 1, 1, 4));
+        assert_eq!(stream.newest(taken.new).len(), taken.new);
+
+        // Where all go by, no acknowledgment tells of others.
+        let mut stream = begun(9);
+        stream.take(14, b"ef");
+        stream.acknowledge(15);
+        assert_eq!(stream.take(16, b"g").new, 0);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What must hold for any input of the `streams` fuzz target: a byte for the server's port (its
 //! place in [`PORTS`]; with the highest bit, datagrams follow), then pieces of one connection. A
 //! piece is a byte whose bit 0 says who sends and whose bits 1 to 3 where it begins, against the
-//! end of what its sender has sent; a byte for its length; its bytes.
+//! end of what its sender has sent; a byte for its length; its bytes. With bit 4 it is of another
+//! connection, to port 50,000 of the server (FTP's data); with bit 5 too, of one from the server's
+//! port 20 to that port of the client.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use weir_detect::{
@@ -12,10 +15,12 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
 /// Where applications are looked for.
-const PORTS: [u16; 23] = [
+const PORTS: [u16; 27] = [
     80, 53, 25, 21, 445, 135, 389, 88, 5060, 1883, 5900, 502, 5432, 161, 500, 67, 123, 69, 5353,
-    4500, 443, 110, 44_818,
+    4500, 443, 110, 44_818, 20_000, 2049, 23, 6881,
 ];
+/// Where data of FTP are expected.
+const DATA_PORT: u16 = 50_000;
 /// Sequence numbers wrap soon.
 const BEGINNING: u32 = u32::MAX - 300;
 
@@ -70,6 +75,34 @@ alert quic any any -> any any (quic.cyu.string; content:"4"; quic.ua; content:"a
 alert websocket any any -> any any (websocket.payload; content:"a"; websocket.flags:fin; sid:58;)
 alert pop3 any any -> any any (app-layer-event:pop3.unknown_command; sid:59;)
 alert enip any any -> any any (cip_service:14,1; enip.product_name; content:"a"; sid:60;)
+alert nfs any any -> any any (nfs_procedure:1-30; nfs.version:3; sid:63;)
+alert nfs any any -> any any (file.data; content:"e"; sid:64;)
+alert dnp3 any any -> any any (dnp3_func:1; dnp3_obj:60,2; sid:65;)
+alert dnp3 any any -> any any (dnp3.data; content:"<"; sid:66;)
+alert tftp any any -> any any (content:"octet"; sid:67;)
+alert bittorrent-dht any any -> any any (app-layer-event:bittorrent-dht.malformed_packet; sid:68;)
+alert telnet any any -> any any (content:"login"; sid:69;)
+alert doh2 any any -> any any (dns.query; content:"example"; sid:70;)
+alert ftp-data any any -> any any (file.data; content:"secret"; sid:71;)
+alert ftp-data any any -> any any (ftpdata_command:stor; sid:72;)
+alert smtp any any -> any any (email.from; content:"a"; email.subject; content:"a"; sid:73;)
+alert http1 any any -> any any (frame:request; content:"a"; sid:80;)
+alert http2 any any -> any any (frame:data; content:"a"; sid:81;)
+alert tls any any -> any any (frame:pdu; content:"a"; sid:82;)
+alert dns any any -> any any (frame:pdu; content:"a"; sid:83;)
+alert ssh any any -> any any (frame:record.data; content:"a"; sid:84;)
+alert smb any any -> any any (frame:smb2.data; content:"a"; sid:85;)
+alert dcerpc any any -> any any (frame:data; content:"a"; sid:86;)
+alert sip any any -> any any (frame:request.line; content:"a"; sid:87;)
+alert nfs any any -> any any (frame:rpc.creds; content:"host"; sid:88;)
+alert mqtt any any -> any any (frame:data; content:"a"; sid:89;)
+alert ldap any any -> any any (frame:pdu; content:"x"; sid:90;)
+alert enip any any -> any any (frame:enip.enip.item; content:"t"; sid:91;)
+alert websocket any any -> any any (frame:pdu; content:"a"; sid:92;)
+alert telnet any any -> any any (frame:data; content:"login"; sid:93;)
+alert smtp any any -> any any (frame:command_line; content:"a"; sid:94;)
+alert rfb any any -> any any (frame:pdu; content:"R"; sid:95;)
+alert mdns any any -> any any (frame:pdu; content:"local"; sid:96;)
 "#;
 
 fn rules() -> Arc<RuleSet> {
@@ -84,19 +117,41 @@ fn rules() -> Arc<RuleSet> {
     made.clone()
 }
 
+/// A connection: its ports, and how far each side has come.
+struct Talk {
+    ports: [u16; 2],
+    /// Which side of the input is the one that opens it.
+    opener: usize,
+    sent: [u32; 2],
+    is_open: bool,
+}
+
+impl Talk {
+    fn new(ports: [u16; 2], opener: usize) -> Self {
+        Self { ports, opener, sent: [BEGINNING.wrapping_add(1); 2], is_open: false }
+    }
+}
+
 pub(crate) fn exercise(input: &[u8]) {
+    matched(input);
+}
+
+/// The rules that match.
+pub(crate) fn matched(input: &[u8]) -> BTreeSet<u32> {
     let limits = Limits { flows: 2, ..Limits::default() };
-    let Ok(mut detector) = Detector::new(rules(), limits) else { return };
-    let (mut table, mut alerts) = (FlowTable::new(limits), Alerts::new(8));
-    let Some((port, mut rest)) = input.split_first() else { return };
+    let mut sids = BTreeSet::new();
+    let Ok(mut detector) = Detector::new(rules(), limits) else { return sids };
+    let (mut table, mut alerts) = (FlowTable::new(limits), Alerts::new(1 << 8));
+    let Some((port, mut rest)) = input.split_first() else { return sids };
     let is_of_datagrams = port & 0x80 != 0;
     let port = PORTS[usize::from(port & 0x7f) % PORTS.len()];
-    let mut sent = [BEGINNING.wrapping_add(1); 2];
+    let mut talks = [([1024, port], 0), ([1025, DATA_PORT], 0), ([DATA_PORT, 20], 1)]
+        .map(|it| Talk::new(it.0, it.1));
     let mut packets = 0;
-    let mut send = |side: usize, sequence: u32, flags: u8, payload: &[u8]| {
+    let mut send = |side: usize, ports: [u16; 2], numbers: [u32; 2], flags: u8, payload: &[u8]| {
         let frame = match is_of_datagrams {
-            true => datagram(side, port, payload),
-            false => segment(side, port, sequence, flags, payload),
+            true => datagram(side, ports, payload),
+            false => segment(side, ports, numbers, flags, payload),
         };
         let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
         let packet = Packet {
@@ -110,26 +165,34 @@ pub(crate) fn exercise(input: &[u8]) {
         packets += 1;
         table.inspect(&mut detector, Time(packets), &packet, &mut alerts);
     };
-    if !is_of_datagrams {
-        send(0, BEGINNING, 2, b"");
-        send(1, BEGINNING, 0x12, b"");
-        send(0, sent[0], 0x10, b"");
-    }
     while let [how, length, behind @ ..] = rest {
         let (payload, after) = behind.split_at(usize::from(*length).min(behind.len()));
         rest = after;
         let side = usize::from(how & 1);
+        let talk = match how >> 4 & 3 {
+            1 => &mut talks[1],
+            3 => &mut talks[2],
+            _ => &mut talks[0],
+        };
+        if !is_of_datagrams && !talk.is_open {
+            talk.is_open = true;
+            let (ports, opener) = (talk.ports, talk.opener);
+            let first = talk.sent[0];
+            send(opener, ports, [BEGINNING, 0], 2, b"");
+            send(1 - opener, ports, [BEGINNING, first], 0x12, b"");
+            send(opener, ports, [first, first], 0x10, b"");
+        }
         // At the end, ahead of it, or over what was sent before.
         let start = match how >> 1 & 7 {
-            0..=3 => sent[side],
-            4 => sent[side].wrapping_add(7),
-            5 => sent[side].wrapping_add(1 << 20),
-            6 => sent[side].wrapping_sub(5),
-            _ => sent[side].wrapping_sub(100),
+            0..=3 => talk.sent[side],
+            4 => talk.sent[side].wrapping_add(7),
+            5 => talk.sent[side].wrapping_add(1 << 20),
+            6 => talk.sent[side].wrapping_sub(5),
+            _ => talk.sent[side].wrapping_sub(100),
         };
-        send(side, start, 0x18, payload);
+        send(side, talk.ports, [start, talk.sent[1 - side]], 0x18, payload);
         if how >> 1 & 7 < 4 {
-            sent[side] = sent[side].wrapping_add(payload.len() as u32);
+            talk.sent[side] = talk.sent[side].wrapping_add(payload.len() as u32);
         }
     }
     let counters = detector.counters();
@@ -137,33 +200,37 @@ pub(crate) fn exercise(input: &[u8]) {
     assert_eq!(counters.alerts, alerts.len() as u64 + alerts.overflow());
     table.flush(&mut detector);
     assert_eq!((detector.flows(), detector.memory()), (0, 0));
+    let rules = rules();
+    sids.extend(alerts.drain().map(|it| rules.rule(it.rule).sid));
+    sids
 }
 
 /// The headers up to the ports, and `length` bytes behind that of IP.
-fn head(side: usize, port: u16, protocol: u8, length: usize) -> Vec<u8> {
+fn head(side: usize, ports: [u16; 2], protocol: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([8, 0, 0x45, 0]);
     frame.extend((20 + length as u16).to_be_bytes());
     frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-    let ends = [([10, 0, 0, 1], 1024_u16), ([192, 0, 2, 1], port)];
+    let ends = [([10, 0, 0, 1], ports[0]), ([192, 0, 2, 1], ports[1])];
     let (from, to) = (ends[side], ends[1 - side]);
     frame.extend(from.0.into_iter().chain(to.0));
     frame.extend(from.1.to_be_bytes().into_iter().chain(to.1.to_be_bytes()));
     frame
 }
 
-fn datagram(side: usize, port: u16, payload: &[u8]) -> Vec<u8> {
-    let mut frame = head(side, port, 17, 8 + payload.len());
+fn datagram(side: usize, ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
+    let mut frame = head(side, ports, 17, 8 + payload.len());
     frame.extend((8 + payload.len() as u16).to_be_bytes());
     frame.extend([0, 0]);
     frame.extend(payload);
     frame
 }
 
-fn segment(side: usize, port: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = head(side, port, 6, 20 + payload.len());
-    frame.extend(sequence.to_be_bytes());
-    frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+/// `numbers`: where it begins, and what it acknowledges.
+fn segment(side: usize, ports: [u16; 2], numbers: [u32; 2], flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = head(side, ports, 6, 20 + payload.len());
+    numbers.iter().for_each(|it| frame.extend(it.to_be_bytes()));
+    frame.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
     frame.extend(payload);
     frame
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
-use weir_detect::hosts::Hosts;
 use weir_detect::record::Oddity;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
@@ -143,8 +142,6 @@ pub struct Options {
     pub error_policy: Option<Exception>,
     /// Which events there are beside those of kind `alert`.
     pub events: Events,
-    /// What the hosts are, where that is known.
-    pub hosts: Hosts,
     /// Digests of files that are told beside those that rules ask for.
     pub digests: FileDigests,
     /// The folder of sets that rules change; none is written where there is none.
@@ -185,7 +182,7 @@ impl<W: Write> Detection<W> {
             files
         });
         let mut layers = Layers::new(options.policy, seed);
-        layers.set_hosts(options.hosts.clone());
+        layers.set_hosts(rules.hosts().clone());
         if options.checksums == Checksums::Trusted {
             layers.take_wrong_headers();
         }

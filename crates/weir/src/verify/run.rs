@@ -126,7 +126,6 @@ fn options(case: &Case) -> Options {
             .or(Some(ALERTS_OF_PACKET_MAX)),
         policy: Policy::default(),
         events,
-        hosts: hosts(case),
         ..Options::default()
     }
 }

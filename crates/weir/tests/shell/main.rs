@@ -17,6 +17,7 @@ mod driver_xdp;
 mod fastpath_captures;
 mod frames;
 mod init;
+mod judged;
 mod language;
 mod modes;
 mod read;

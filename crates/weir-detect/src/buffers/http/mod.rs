@@ -181,6 +181,23 @@ impl Connection {
         progressed.dedup();
     }
 
+    /// So many bytes of a side are missing: as far as they are of a body, it is by so much shorter;
+    /// anything else goes on as if they had not been.
+    pub(crate) fn lose(&mut self, side: usize, count: u64) {
+        let mut progressed = Vec::new();
+        match self.sides[side].expect {
+            Expect::Body(left) if left > count => {
+                self.sides[side].expect = Expect::Body(left - count)
+            }
+            Expect::Body(_) => self.complete(side, &mut progressed),
+            Expect::Chunk(left) if left > count => {
+                self.sides[side].expect = Expect::Chunk(left - count);
+            }
+            Expect::Chunk(_) => self.sides[side].expect = Expect::ChunkEnd,
+            _ => {}
+        }
+    }
+
     /// The transaction of that number, unless it was let go.
     pub(crate) fn transaction(&mut self, number: u64) -> Option<&mut Transaction> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
@@ -548,6 +565,34 @@ mod tests {
         Cookie: k=v\r\nContent-Length: 3\r\n\r\nabc";
     const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
         3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+
+    #[test]
+    fn what_is_missing_of_a_body_is_not_taken_from_what_follows() {
+        const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
+        let chunked: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n";
+        // What comes behind the first three bytes and the loss of some.
+        let cases: [(&[u8], u64, &[u8]); 4] = [
+            (HEAD, 4, b"hi"),
+            (HEAD, 6, b""),
+            (chunked, 4, b"hi\r\n0\r\n\r\n"),
+            (chunked, 6, b"\r\n0\r\n\r\n"),
+        ];
+        for (head, count, behind) in cases {
+            let mut connection = Connection::default();
+            let mut progressed = Vec::new();
+            let next = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n";
+            connection.take(0, &b"GET /a HTTP/1.1\r\n\r\n".repeat(2), &mut progressed);
+            connection.take(1, &[head, b"abc"].concat(), &mut progressed);
+            connection.lose(1, count);
+            connection.take(1, &[behind, next].concat(), &mut progressed);
+            let mut code = Vec::new();
+            connection.transaction(1).unwrap().each(1, Buffer::HttpStatusCode, &mut |it| {
+                code = it.to_vec();
+                true
+            });
+            assert_eq!(code, b"404", "{count} of {}", head.len());
+        }
+    }
 
     #[test]
     fn both_sides_are_taken_apart_however_they_are_cut() {

@@ -154,3 +154,68 @@ fn record(ring: &mut EvidenceRing, point: CapturePoint, frame: &Frame<'_>) -> Ma
     let original_len = frame.meta.original_len.max(frame.len() as u32);
     ring.record(frame.meta.time, point, original_len, frame.bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use weir_store::evidence::{EvidenceOptions, SEGMENT_BYTES};
+
+    use super::*;
+    use crate::api::dto::CutRequest;
+    use crate::daemon::pair::evidence::merge::in_time_order;
+    use crate::daemon::pair::evidence::{Shard, Wanted};
+
+    /// What a recorder holds that keeps `snap_bytes` of each packet and was told of `packets`:
+    /// where, the verdict, the length and what was kept.
+    fn held(
+        snap_bytes: usize,
+        packets: &[ToldPacket],
+    ) -> Vec<(CapturePoint, Option<Verdict>, u32, Vec<u8>)> {
+        let memory = EvidenceOptions { bytes: 8 * SEGMENT_BYTES, snap_bytes };
+        let settings = Settings { memory, disk: None };
+        let mut recorder = EvidenceRecorder::start(settings, Label::default(), Time(1));
+        packets.iter().for_each(|it| recorder.told(it));
+        let shards = [Shard { disk: None, memory: recorder.snapshot() }];
+        let wanted = Wanted::new(&CutRequest::default(), Time(u64::MAX)).unwrap();
+        let (mut held, mut unreadable) = (Vec::new(), 0);
+        in_time_order(&shards, &wanted, &mut unreadable, |it| {
+            held.push((it.point, it.verdict, it.original_len, it.bytes.to_vec()));
+            Ok::<_, Infallible>(())
+        })
+        .unwrap();
+        assert_eq!(unreadable, 0);
+        held
+    }
+
+    #[test]
+    fn a_packet_that_alerts_is_kept_whole() {
+        let packet = |side, is_dropped, length| ToldPacket {
+            time: Time(2),
+            side,
+            is_dropped,
+            bytes: (0..length).map(|it| it as u8).collect(),
+        };
+        let long = [
+            packet(Side::Host, false, 1500),
+            packet(Side::Wire, false, 1400),
+            packet(Side::Wire, true, 385),
+        ];
+        let held_of_long = held(384, &long);
+        let dropped = Some(Verdict::Drop(DropReason::Rule));
+        let places = [
+            (CapturePoint::FromHost, false),
+            (CapturePoint::ToHost, false),
+            (CapturePoint::FromWire, true),
+        ];
+        assert_eq!(held_of_long.len(), long.len());
+        for ((place, is_dropped), (told, kept)) in places.iter().zip(long.iter().zip(&held_of_long))
+        {
+            assert_eq!((kept.0, kept.1 == dropped), (*place, *is_dropped));
+            assert_eq!((kept.2 as usize, &kept.3), (told.bytes.len(), &told.bytes));
+        }
+        // What is no longer than what is kept of all packets is kept whole with them.
+        assert_eq!(held(384, &[packet(Side::Host, false, 384)]), []);
+        assert_eq!(held(usize::MAX, &long), []);
+    }
+}
