@@ -227,7 +227,7 @@ pub struct Detector {
     flows: Slab,
     /// Stands in for the flow of a packet that found no slot.
     spare: Flow,
-    evaluator: Evaluator,
+    pub(crate) evaluator: Evaluator,
     /// What rules have watched over many packets; `None`: nothing.
     watcher: Option<Box<Watcher>>,
     seed: u64,
@@ -593,11 +593,6 @@ impl Detector {
     pub(crate) fn has_failed(&self, slot: FlowSlot) -> bool {
         let told = self.flows.taken(slot).map(|it| &it.told);
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
-    }
-
-    /// Rules that would have dropped the last packet, if they were not only tried.
-    pub fn would_drop(&self) -> &[RuleIndex] {
-        &self.evaluator.would_drop
     }
 
     /// Whether the last packet was dropped because its flow was before.

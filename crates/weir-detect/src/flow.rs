@@ -109,6 +109,8 @@ pub(crate) struct Flow {
     pub(crate) tcp: Tcp,
     /// Whether rules about ends alone have looked at a packet of a side.
     pub(crate) is_looked_at: [bool; 2],
+    /// A packet that was dropped was told of, of each side.
+    pub(crate) is_drop_told: [bool; 2],
     /// Established before the packet at hand.
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
@@ -187,6 +189,7 @@ impl Flow {
     /// Another connection begins between its ends: what rules noted was of the one before.
     pub(crate) fn renew(&mut self) {
         self.is_looked_at = [false; 2];
+        self.is_drop_told = [false; 2];
         self.bits.clear();
         self.bits_of_transactions.clear();
         self.integers.clear();

@@ -294,3 +294,52 @@ impl AnomalyRecord {
         }
     }
 }
+
+/// A packet that a rule dropped and no alert tells of: of its flow, the first of its side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropRecord {
+    /// When it came.
+    pub time: Time,
+    /// Its flow was dropped before; otherwise a rule matched, and its threshold keeps it silent.
+    pub is_by_flow: bool,
+    /// Who sent it.
+    pub source: End,
+    /// To whom.
+    pub destination: End,
+    /// IP's protocol number; 0 where there is no IP.
+    pub protocol: u8,
+    /// Bytes from the network header on.
+    pub length: u32,
+    /// IPv4's type of service or IPv6's traffic class.
+    pub traffic_class: u8,
+    /// How many routers it may still pass.
+    pub hop_limit: u8,
+    /// What is spoken, where it is known.
+    pub application: Option<&'static str>,
+    /// Its flow so far.
+    pub flow: FlowView,
+}
+
+impl DropRecord {
+    pub(crate) fn new(
+        time: Time,
+        is_by_flow: bool,
+        view: &View<'_>,
+        flow: &Flow,
+        direction: Direction,
+    ) -> Self {
+        let parsed = view.parsed;
+        Self {
+            time,
+            is_by_flow,
+            source: End { address: parsed.source, port: view.source_port },
+            destination: End { address: parsed.destination, port: view.destination_port },
+            protocol: parsed.protocol,
+            length: parsed.end.saturating_sub(parsed.network_offset.into()),
+            traffic_class: parsed.traffic_class,
+            hop_limit: parsed.hop_limit,
+            application: flow.told.application,
+            flow: flow.view(direction),
+        }
+    }
+}

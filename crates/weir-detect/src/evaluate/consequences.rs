@@ -4,14 +4,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_wire::ext;
+use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
-use crate::detector::Decision;
+use crate::detector::{Decision, Detector, Direction};
 use crate::flow::{Flow, put_text};
 use crate::packet::View;
 use crate::rdma::remote_key;
+use crate::record::DropRecord;
 use crate::rule::{
     Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Scope,
     Threshold, ThresholdKind, Track, Untold,
@@ -24,7 +26,52 @@ const TEXT_LEN_MAX: usize = 2048;
 /// Counters of flows have so many bits.
 const WRAPS: i64 = u32::MAX as i64;
 
+impl Detector {
+    /// Rules that would have dropped the last packet, if they were not only tried.
+    pub fn would_drop(&self) -> &[RuleIndex] {
+        &self.evaluator.would_drop
+    }
+
+    /// The last packet, where it is dropped and no alert tells of it; once for each side of a flow.
+    pub fn untold_drop(&self) -> Option<DropRecord> {
+        self.evaluator.untold_drop
+    }
+}
+
 impl Evaluator {
+    /// What becomes of a packet that no rule need look at.
+    pub(super) fn settled(
+        &mut self,
+        rules: &RuleSet,
+        now: Time,
+        flow: &mut Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Option<Decision> {
+        self.would_drop.clear();
+        self.untold_drop = None;
+        (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
+        self.is_passed = false;
+        if let Some(rule) = flow.dropped_by {
+            self.note_drop(now, true, view, flow, direction);
+            return Some(Decision::Drop { rule });
+        }
+        if flow.is_bypassed {
+            self.counters.bypassed += 1;
+            return Some(Decision::Pass);
+        }
+        if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
+            self.rewritten = 0;
+            return Some(Decision::Pass);
+        }
+        flow.is_passed.then_some(Decision::Pass)
+    }
+
+    /// Whether somebody wants to be told more than alerts.
+    fn tells(&self) -> bool {
+        self.records.is_some() || self.told.is_some() || self.tells_events || self.tells_frames
+    }
+
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
     /// look; with true if the flow passes from here on.
     pub(super) fn act(
@@ -112,6 +159,20 @@ impl Evaluator {
         {
             *decision = Decision::Pass;
             flow.dropped_by = flow.dropped_by.filter(|it| *it < index);
+        }
+    }
+
+    /// Keeps what there is to tell of a packet that is dropped without an alert, once a side.
+    pub(super) fn note_drop(
+        &mut self,
+        now: Time,
+        is_by_flow: bool,
+        view: &View<'_>,
+        flow: &mut Flow,
+        direction: Direction,
+    ) {
+        if !std::mem::replace(&mut flow.is_drop_told[direction.index()], true) {
+            self.untold_drop = Some(DropRecord::new(now, is_by_flow, view, flow, direction));
         }
     }
 

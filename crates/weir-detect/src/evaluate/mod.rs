@@ -34,7 +34,7 @@ use crate::inspect::{Bytes, Texts, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
-use crate::record::{ApplicationRecord, HttpRecord, UnitRecord};
+use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
 use crate::ruleset::{RuleSet, Successors};
 use crate::shared::SharedCounts;
@@ -119,6 +119,8 @@ pub(crate) struct Evaluator {
     continues: bool,
     /// A rule about what its flow says drops the packet at hand alone.
     withholds: bool,
+    /// The last packet, where it is dropped and no alert tells of it: see [`DropRecord`].
+    pub(crate) untold_drop: Option<DropRecord>,
     /// Rules that would drop the last packet, if they were not only tried.
     pub(crate) would_drop: Vec<RuleIndex>,
 }
@@ -263,6 +265,7 @@ impl Evaluator {
             first_alert: 0,
             continues: false,
             withholds: false,
+            untold_drop: None,
             would_drop: Vec::new(),
         })
     }
@@ -315,23 +318,8 @@ impl Evaluator {
         view: &View<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        let was_dropped = flow.dropped_by;
-        self.would_drop.clear();
-        (self.by_flow, self.by_rate) = (was_dropped.is_some(), false);
-        self.is_passed = false;
-        if let Some(rule) = was_dropped {
-            return Decision::Drop { rule };
-        }
-        if flow.is_bypassed {
-            self.counters.bypassed += 1;
-            return Decision::Pass;
-        }
-        if flow.is_passed {
-            return Decision::Pass;
-        }
-        if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
-            self.rewritten = 0;
-            return Decision::Pass;
+        if let Some(decision) = self.settled(rules, now, flow, direction, view) {
+            return decision;
         }
         let mut progress = self.converse(rules, flow, direction, view);
         if progress.is_renewed {
@@ -371,14 +359,16 @@ impl Evaluator {
         if let ControlFlow::Break(is_passed) = outcome {
             flow.is_passed |= is_passed;
         }
+        match decision {
+            Decision::Pass => {}
+            _ if alerts.len() == self.first_alert => {
+                self.note_drop(now, false, view, flow, direction);
+            }
+            _ => flow.is_drop_told[direction.index()] = true,
+        }
         self.keep_frames(flow, now, &progress.frames);
         self.keep_said(flow, now, progress.said);
         decision
-    }
-
-    /// Whether somebody wants to be told more than alerts.
-    fn tells(&self) -> bool {
-        self.records.is_some() || self.told.is_some() || self.tells_events || self.tells_frames
     }
 
     /// Rules about packets; rules about streams too, where the packet belongs to none.

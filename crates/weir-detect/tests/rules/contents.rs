@@ -276,6 +276,25 @@ fn a_rule_that_is_tried_tells_what_it_would_drop_and_hides_no_other() {
 }
 
 #[test]
+fn a_drop_without_an_alert_is_told_once_a_side() {
+    let mut bench = Bench::new(
+        "drop udp any any -> any any (content:\"bad\"; threshold:type limit, track by_src, \
+         count 1, seconds 60; sid:1;)",
+    );
+    bench.udp(b"bad");
+    assert_eq!((bench.alerted(), bench.detector.untold_drop()), (vec![1], None));
+    bench.udp(b"bad");
+    assert_eq!(bench.alerted(), []);
+    assert_eq!(bench.detector.untold_drop(), None, "its side was told of by the alert");
+    let mut bench = Bench::new("drop udp any any -> any any (content:\"bad\"; noalert; sid:1;)");
+    bench.udp(b"bad");
+    let drop = bench.detector.untold_drop().expect("it is told");
+    assert!(!drop.is_by_flow && drop.length == 31, "{drop:?}");
+    bench.udp(b"bad");
+    assert_eq!(bench.detector.untold_drop(), None);
+}
+
+#[test]
 fn half_a_rule_never_runs() {
     for (rule, keyword) in [
         (r#"alert udp any any -> any any (content:"a"; no_such:1; sid:1;)"#, "no_such"),

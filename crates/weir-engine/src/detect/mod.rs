@@ -16,7 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_detect::dataset::Change;
-use weir_detect::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
+use weir_detect::record::{
+    AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, UnitRecord,
+};
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits,
     Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
@@ -39,6 +41,8 @@ pub const ALERTS_MAX: usize = 4096;
 /// Packets that rules told of and that wait to be taken, at most; further ones are kept as short as
 /// others.
 const TOLD_PACKETS_MAX: usize = 32;
+/// Drops without an alert that wait until they are told, at most; the status counts every packet.
+const DROPS_MAX: usize = 256;
 
 /// Flows that end in one call of [`Detection::expire`], at most.
 const EXPIRED_MAX: usize = 64;
@@ -96,6 +100,9 @@ pub struct Detection {
     refuses_rdma: bool,
     early: Early,
     told: Vec<ToldPacket>,
+    /// Packets that were dropped and that no alert tells of, where somebody wants to know.
+    drops: Vec<DropRecord>,
+    tells_drops: bool,
 }
 
 /// A packet that a rule told of.
@@ -124,6 +131,8 @@ pub enum DetectionRecord {
     Unit(UnitRecord),
     /// Something odd about a packet.
     Anomaly(AnomalyRecord),
+    /// A packet that was dropped, of which no alert tells.
+    Drop(DropRecord),
 }
 
 /// A rule that dropped packets, or would have.
@@ -164,6 +173,8 @@ impl Detection {
             refuses_rdma: false,
             early: Early::default(),
             told: Vec::new(),
+            drops: Vec::new(),
+            tells_drops: rules.tells_records,
         })
     }
 
@@ -190,6 +201,7 @@ impl Detection {
         if std::mem::replace(&mut self.mode, rules.mode) != rules.mode {
             self.early.clear();
         }
+        self.tells_drops = rules.tells_records;
         self.detector.set_bypass(rules.limits.bypass_bytes);
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
@@ -323,6 +335,8 @@ impl Detection {
                 Some(_) => self.refuses_rdma = whom != Answered::Receiver,
             }
         }
+        let has_room = self.tells_drops && self.drops.len() < DROPS_MAX;
+        self.drops.extend(self.detector.untold_drop().filter(|_| has_room));
         if let Some(flood) = self.detector.flood(rule, parsed) {
             self.early.want(flood, rule);
         }
@@ -404,6 +418,7 @@ impl Detection {
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Application(it)));
         self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
+        self.drops.drain(..).for_each(|it| take(DetectionRecord::Drop(it)));
     }
 
     /// What rules put into sets that are kept in files, or took from them, since the last call.

@@ -352,6 +352,7 @@ impl Work {
             DetectionRecord::Application(told) => eve_record::application(told),
             DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
+            DetectionRecord::Drop(drop) => eve_record::drop(drop),
         };
         self.write_event(event);
     }

@@ -7,8 +7,8 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
 use weir_detect::record::{
-    AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Object, Oddity, UnitRecord,
-    Value as RecordValue,
+    AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, Object, Oddity,
+    UnitRecord, Value as RecordValue,
 };
 use weir_wire::frame::Time;
 
@@ -297,6 +297,31 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
     event
 }
 
+/// The event of kind `drop` of a packet of which no alert tells.
+pub fn drop(record: &DropRecord) -> Event {
+    let ends = [record.source, record.destination];
+    let mut event = head(record.time, "drop", ends, record.protocol);
+    if matches!(record.protocol, 6 | 17 | 132) {
+        let id = community_id([&ends[0], &ends[1]], record.protocol, None, 0);
+        event.insert("community_id".into(), id.into());
+    }
+    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    if let Some(application) = record.application {
+        event.insert("app_proto".into(), application.into());
+    }
+    let direction = if record.flow.to_server { "to_server" } else { "to_client" };
+    event.insert("direction".into(), direction.into());
+    event.insert("flow".into(), eve::flow_object(&record.flow));
+    let drop = json!({
+        "len": record.length,
+        "tos": record.traffic_class,
+        "ttl": record.hop_limit,
+        "reason": if record.is_by_flow { "flow drop" } else { "rules" },
+    });
+    event.insert("drop".into(), drop);
+    event
+}
+
 /// What was odd, by its name in Suricata's language.
 pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
     let (kind, name, layer) = event.names();
@@ -314,6 +339,34 @@ pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drop_without_an_alert_tells_its_packet_and_why() {
+        let end = |last: u8, port| {
+            let mut address = [0; 16];
+            address[10..].copy_from_slice(&[0xff, 0xff, 192, 0, 2, last]);
+            End { address, port }
+        };
+        let record = DropRecord {
+            time: Time(0),
+            is_by_flow: true,
+            source: end(1, 49_152),
+            destination: end(2, 80),
+            protocol: 6,
+            length: 60,
+            traffic_class: 8,
+            hop_limit: 63,
+            application: Some("http"),
+            flow: weir_detect::alert::FlowView::default(),
+        };
+        let event = drop(&record);
+        let expected = json!({ "len": 60, "tos": 8, "ttl": 63, "reason": "flow drop" });
+        assert_eq!((&event["event_type"], &event["drop"]), (&"drop".into(), &expected));
+        assert_eq!((&event["src_ip"], &event["dest_port"]), (&"192.0.2.1".into(), &80.into()));
+        assert!(event.contains_key("flow_id") && event.contains_key("community_id"), "{event:?}");
+        let silent = drop(&DropRecord { is_by_flow: false, ..record });
+        assert_eq!(silent["drop"]["reason"], "rules");
+    }
 
     #[test]
     fn a_flow_tells_what_was_spoken_in_it_beside_its_application() {
