@@ -275,30 +275,45 @@ impl Stream {
 
     /// Which of a segment's bytes the receiver takes for those of segments before it.
     fn believed(&self, sequence: u32, length: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.disputed(sequence, length).filter(|it| it.1).map(|it| it.0)
+    }
+
+    /// Which of a segment's bytes came before, with the last segments, and whether the receiver
+    /// takes the new ones.
+    fn disputed(
+        &self,
+        sequence: u32,
+        length: usize,
+    ) -> impl Iterator<Item = ((u32, u32), bool)> + '_ {
         let against = move |number: u32| number.wrapping_sub(sequence) as i32;
         let second = (0, length as i32);
         let overlapping = self.segments.iter().map(move |it| (against(it.0), against(it.1)));
         let system = self.system;
         overlapping.filter_map(move |first| {
             let (start, end) = (first.0.max(0), first.1.min(second.1));
-            let is_taken = start < end && system.takes_second(first, second);
-            is_taken.then_some((start as u32, end as u32))
+            let range = (start as u32, end as u32);
+            (start < end).then(|| (range, system.takes_second(first, second)))
         })
     }
 
     /// What a segment brings behind its first `behind` bytes, which are there: where pieces that
-    /// wait have other bytes, those that the receiver believes.
+    /// wait have other bytes, those that the receiver believes; its own, where nobody knows.
     fn settled(&self, sequence: u32, bytes: &[u8], behind: usize) -> Vec<u8> {
         let next = sequence.wrapping_add(behind as u32);
-        let mut settled = bytes[behind..].to_vec();
-        for (known, piece) in self.waiting.range(self.overlapping(next, settled.len())) {
-            let places = settled.iter_mut().skip(known.wrapping_sub(next) as usize);
+        let own = &bytes[behind..];
+        let mut waiting = own.to_vec();
+        for (known, piece) in self.waiting.range(self.overlapping(next, own.len())) {
+            let places = waiting.iter_mut().skip(known.wrapping_sub(next) as usize);
             places.zip(piece).for_each(|(place, byte)| *place = *byte);
         }
-        for (start, end) in self.believed(sequence, bytes.len()) {
-            let (start, end) = ((start as usize).max(behind), end as usize);
-            if start < end {
-                settled[start - behind..end - behind].copy_from_slice(&bytes[start..end]);
+        let mut settled = own.to_vec();
+        for takes_second in [false, true] {
+            let from = if takes_second { own } else { waiting.as_slice() };
+            let ranges = self.disputed(sequence, bytes.len());
+            for ((start, end), _) in ranges.filter(|it| it.1 == takes_second) {
+                let range =
+                    (start as usize).max(behind) - behind..(end as usize).max(behind) - behind;
+                settled[range.clone()].copy_from_slice(&from[range]);
             }
         }
         settled
@@ -610,6 +625,13 @@ mod tests {
         };
         assert_eq!(filled(System::Vista), b"abCDe");
         assert_eq!(filled(System::Bsd), b"abcde");
+        // After many others nobody knows what the receiver has.
+        let mut stream = begun(9);
+        stream.set_receiver(System::Vista);
+        stream.take(12, b"CD");
+        (0..80).for_each(|it| _ = stream.take(100 + 20 * it, b"."));
+        stream.take(10, b"abcde");
+        assert_eq!(stream.window().0, b"abcde");
     }
 
     #[test]
