@@ -79,8 +79,8 @@ const OPEN: [&str; 40] = [
 /// Those of overlaps if the rules know what the receiver is.
 const OPEN_IF_NAMED: [&str; 1] = ["what is longer is taken after many others"];
 
-/// Of this case the harmless pieces do not always arrive, and it is not known why: one time in
-/// four on two busy cores. Its evil ones never do.
+/// Of this case the server does not always see the harmless pieces, one time in six on two busy
+/// cores, though the gateway counts them as sent; it is not known why. Its evil ones never arrive.
 const SOMETIMES_LOST: &str = "ip in ip in pieces";
 
 /// What came of a case.
