@@ -277,6 +277,7 @@ impl Detector {
     pub fn swap(&mut self, rules: Arc<RuleSet>) -> Result<(), MatcherError> {
         let successors = rules.successors(&self.rules);
         self.evaluator.swap(&rules, &successors)?;
+        self.evaluator.forget();
         self.flows.change_rules(&successors, &rules);
         self.rules = rules;
         self.swap_watches();
@@ -354,7 +355,7 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        self.evaluator.refused = None;
+        self.evaluator.forget();
         let decision = self.look(now, slot, direction, packet, alerts);
         self.flows.weigh(*slot);
         if decision != Decision::Pass {

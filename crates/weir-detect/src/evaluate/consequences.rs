@@ -39,6 +39,13 @@ impl Detector {
 }
 
 impl Evaluator {
+    /// Forgets what is told of the packet before, whether or not rules look at the next one.
+    pub(crate) fn forget(&mut self) {
+        self.refused = None;
+        self.would_drop.clear();
+        self.untold_drop = None;
+    }
+
     /// What becomes of a packet that no rule need look at.
     pub(super) fn settled(
         &mut self,
@@ -48,8 +55,6 @@ impl Evaluator {
         direction: Direction,
         view: &View<'_>,
     ) -> Option<Decision> {
-        self.would_drop.clear();
-        self.untold_drop = None;
         (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
         self.is_passed = false;
         if let Some(rule) = flow.dropped_by {

@@ -273,6 +273,11 @@ fn a_rule_that_is_tried_tells_what_it_would_drop_and_hides_no_other() {
     assert_eq!(bench.udp(b"bad but good"), Decision::Pass);
     assert_eq!(bench.alerted(), []);
     assert_eq!(bench.detector.would_drop(), []);
+    // Nothing of it is left where no rule looks at the next packet.
+    bench.udp(b"bad");
+    assert_eq!(bench.detector.would_drop(), [RuleIndex(1)]);
+    bench.detector.swap(Bench::new("").detector.rules().clone()).unwrap();
+    assert_eq!(bench.detector.would_drop(), []);
 }
 
 #[test]

@@ -299,7 +299,8 @@ impl Detection {
             self.dropped[rule.0 as usize][0] += 1;
             self.dropped[rule.0 as usize][1] += 1;
         }
-        self.would_drop += u64::from(!detector.would_drop().is_empty());
+        let passes = decision == Decision::Pass;
+        self.would_drop += u64::from(passes && !detector.would_drop().is_empty());
         if decision != Decision::Pass {
             // Nobody took it: its packet came where nothing is answered.
             self.refusal.forget();
