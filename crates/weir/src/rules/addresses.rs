@@ -1,10 +1,12 @@
 //! What is known of addresses beside the rules: lists that stand for a variable of theirs, and
 //! reputations (`iprep`), as a suricata.yaml names them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use weir_detect::Variables;
 use weir_detect::reputation::Reputation;
 use weir_detect::rule::ranges::address_range;
@@ -48,32 +50,34 @@ pub(super) fn read_lists(variables: &mut Variables, lists: &Lists) -> Result<Vec
 /// The addresses, nets and ranges that a list names, and how many of its lines name none. Spamhaus
 /// writes `NET ; NUMBER` or a line of JSON with a `cidr`; others have an address in a line, perhaps
 /// with more behind a blank or a comma.
-fn entries(text: &str) -> (Vec<&str>, u64) {
+fn entries(text: &str) -> (Vec<Cow<'_, str>>, u64) {
     let (mut entries, mut left) = (Vec::new(), 0);
     for line in text.trim_start_matches('\u{feff}').lines() {
         let line = line.trim();
-        let entry = match line.starts_with('{') {
-            true => match cidr(line) {
-                Some(entry) => entry,
+        let entry: Cow<'_, str> = match line.starts_with('{') {
+            true => match serde_json::from_str::<Entry>(line) {
+                Ok(Entry { cidr: Some(net), .. }) => net.into(),
                 // It tells of the list.
-                None => continue,
+                Ok(Entry { kind: Some(_), .. }) => continue,
+                _ => line.into(),
             },
-            false => line.split([';', '#', ',', ' ', '\t']).next().unwrap_or_default(),
+            false => line.split([';', '#', ',', ' ', '\t']).next().unwrap_or_default().into(),
         };
-        match entry {
+        match &*entry {
             "" => {}
-            _ if address_range(entry).is_some() => entries.push(entry),
+            named if address_range(named).is_some() => entries.push(entry),
             _ => left += 1,
         }
     }
     (entries, left)
 }
 
-/// The text of a JSON object's member `cidr`.
-fn cidr(line: &str) -> Option<&str> {
-    let (_, behind) = line.split_once("\"cidr\"")?;
-    let value = behind.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    value.split_once('"').map(|it| it.0)
+/// A line of JSON: a net, or something of another kind.
+#[derive(Deserialize)]
+struct Entry {
+    cidr: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
 }
 
 /// The reputations that a suricata.yaml names: `reputation-categories-file`, and the
@@ -125,9 +129,14 @@ mod tests {
         let spamhaus = "; Spamhaus DROP List\n1.10.16.0/20 ; SBL256894\n2001:db8::/32 ; SBL1\n";
         let json = "{\"cidr\":\"1.10.16.0/20\",\"sblid\":\"SBL256894\"}\n{\"type\":\"metadata\"}\n";
         let plain = "\u{feff}# hosts\n192.0.2.1\r\n192.0.2.4-192.0.2.9, bad\nexample.org\n\n";
-        assert_eq!(entries(spamhaus), (vec!["1.10.16.0/20", "2001:db8::/32"], 0));
-        assert_eq!(entries(json), (vec!["1.10.16.0/20"], 0));
-        assert_eq!(entries(plain), (vec!["192.0.2.1", "192.0.2.4-192.0.2.9"], 1));
+        let expect = |text: &str, named: &[&str], left| {
+            let (entries, unread) = entries(text);
+            assert_eq!((entries, unread), (named.iter().map(|it| (*it).into()).collect(), left));
+        };
+        expect(spamhaus, &["1.10.16.0/20", "2001:db8::/32"], 0);
+        expect(json, &["1.10.16.0/20"], 0);
+        expect("{\"cidr\":\n{}\n", &[], 2);
+        expect(plain, &["192.0.2.1", "192.0.2.4-192.0.2.9"], 1);
     }
 
     #[test]
