@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
+use crate::behaviour::FloodView;
 use crate::dataset::Context;
 use crate::rule::RuleIndex;
 use crate::value::Object;
@@ -41,6 +42,11 @@ impl Alerts {
     /// How many found no room since the beginning.
     pub fn overflow(&self) -> u64 {
         self.overflow
+    }
+
+    /// Those that wait, from the `first` on.
+    pub(crate) fn from(&mut self, first: usize) -> &mut [Alert] {
+        self.waiting.get_mut(first..).unwrap_or_default()
     }
 
     /// Takes back those from the `first` on that are such; how many.
@@ -112,6 +118,8 @@ pub struct Alert {
     pub is_stream: bool,
     /// Set when the packet is RDMA.
     pub rdma: Option<RdmaView>,
+    /// The flood that the packet belongs to, if the rule asks for one.
+    pub flood: Option<FloodView>,
     /// The transaction that matched, of applications that are told in units.
     pub transaction: Option<TransactionView>,
     /// What expressions of rules captured of the flow, the packet and for this alert.

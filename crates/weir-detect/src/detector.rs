@@ -393,14 +393,11 @@ impl Detector {
         let decoded = packet
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
-        let flow = match flows.at(slot) {
-            Some(flow) => flow,
-            None => {
-                evaluator.counters.packets_without_slot += 1;
-                *spare = Flow::default();
-                spare
-            }
-        };
+        let flow = flows.at(slot).unwrap_or_else(|| {
+            evaluator.counters.packets_without_slot += 1;
+            *spare = Flow::default();
+            spare
+        });
         let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
         let view = View::of(packet, &decoded).checked(checks);
         evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
@@ -415,7 +412,7 @@ impl Detector {
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
         flow.update(now, direction, &view);
-        if let Some(watcher) = watcher {
+        if let Some(watcher) = watcher.as_mut() {
             view.signs = watcher.look(now, flow, direction, &view);
         }
         // Who watches queue pairs, or for floods, counts every packet of theirs.
@@ -427,7 +424,11 @@ impl Detector {
             self.is_settled = true;
             return Decision::Pass;
         }
+        let told = alerts.len();
         let decision = evaluator.packet(rules, now, flow, direction, &view, alerts);
+        if let (true, Some(watcher)) = (view.signs != 0, watcher) {
+            watcher.tell_floods(rules, &view, alerts.from(told));
+        }
         evaluator.counters.count(decision);
         if evaluator.tells_events {
             for event in evaluator.odd(decoded.events) {
@@ -494,9 +495,10 @@ impl Detector {
     /// The flood that `rule` dropped a packet for, if the rule drops all of it and no rule lets
     /// packets pass that others drop: then it may be dropped before it is looked at, and
     /// [`Detector::dropped_early`] is to be told.
-    pub fn flood(&self, rule: RuleIndex, parsed: &Parsed) -> Option<Flood> {
+    pub fn flood(&mut self, rule: RuleIndex, parsed: &Parsed) -> Option<Flood> {
         let watch = self.rules.flood_of(rule)?;
-        Some(Flood::of(watch, parsed.source, parsed.destination))
+        let [source, destination] = [parsed.source, parsed.destination].map(u128::from_be_bytes);
+        self.watcher.as_mut()?.flood(watch, source, destination)
     }
 
     /// Takes in how many packets of a flood were dropped before they came here; whether it goes

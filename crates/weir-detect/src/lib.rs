@@ -84,7 +84,7 @@ mod shared;
 mod table;
 
 pub use alert::{Alert, Alerts, Blocked, TextScope};
-pub use behaviour::{Flood, FloodKind};
+pub use behaviour::{Flood, FloodKind, FloodSources, FloodView};
 pub use buffers::event::AppEvent;
 pub use detector::{
     Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet, Unseen,

@@ -1,5 +1,7 @@
 //! Compiled rules: the order of evaluation, and the fast patterns of each buffer.
 
+mod flood;
+
 use std::collections::{BTreeMap, HashMap};
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
@@ -619,30 +621,6 @@ impl Rule {
     /// Whether it asks for what only many packets tell.
     fn asks_for_sign(&self) -> bool {
         self.tests.iter().any(|it| matches!(it, HeaderTest::Sign { .. }))
-    }
-
-    /// The flood that it drops, if nothing else is asked of a packet than what the kernel's gate
-    /// can tell.
-    fn flood(&self) -> Option<FloodWatch> {
-        let header = &self.header;
-        let [HeaderTest::Sign { watch: Watch::Flood(watch), .. }] = self.tests[..] else {
-            return None;
-        };
-        let is_any = header.source.is_all()
-            && header.destination.is_all()
-            && header.destination_ports.is_all()
-            && (header.source_ports.is_all() || watch.is_dns());
-        let is_alone = self.flow == FlowTest::default()
-            && self.flow_counts.is_empty()
-            && self.stream_sizes.is_empty()
-            && self.buffers.is_empty()
-            && self.bits.is_empty()
-            && self.filter.is_none()
-            && self.suppressions.is_empty()
-            && self.rate.is_none();
-        let drops =
-            self.action == Action::Drop && !self.is_tried && !header.protocol.is_application();
-        (drops && is_any && is_alone && !watch.is_unasked()).then_some(watch)
     }
 
     /// Whether nothing but addresses and protocol decides.

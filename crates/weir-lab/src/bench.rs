@@ -8,6 +8,7 @@ mod access;
 mod carrying;
 mod clients;
 mod detecting;
+mod flooding;
 mod inline;
 mod judging;
 mod latency;
@@ -137,7 +138,7 @@ const BENCHES: [Bench; 37] = [
     },
     Bench {
         names: &["flood_delay_ms", "flood_collateral_share", "flood_roce_share"],
-        run: detecting::floods,
+        run: flooding::floods,
     },
     Bench {
         names: &["handshakes_per_core", "peers_bytes_each", "idle_peers_slowdown"],

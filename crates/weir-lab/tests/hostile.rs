@@ -55,6 +55,9 @@ fn case(hostile: Hostile) -> Case {
         Hostile::UdpFlood => (3_200_103, 95),
         Hostile::IcmpFlood => (3_200_105, 95),
         Hostile::DnsFlood => (3_200_107, 85),
+        Hostile::HalfOpenFlood => (3_200_109, 85),
+        Hostile::CarpetFlood => (3_200_113, 90),
+        Hostile::AckFlood => (3_200_116, 0),
         Hostile::Scan => (3_200_108, 0),
     };
     let (count, rate) = hostile.usual(false);
@@ -85,11 +88,17 @@ struct Outcome {
     behind: u64,
 }
 
-fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
+/// Looks at each frame of a campaign in turn; `seen` is told its number, what becomes of it, and
+/// what it is told of.
+fn each(
+    rules: &Arc<RuleSet>,
+    campaign: &Campaign,
+    rate: u64,
+    mut seen: impl FnMut(u64, Decision, &mut Alerts),
+) {
     let limits = Limits { seed: campaign.seed, ..Limits::default() };
     let mut detector = Detector::new(Arc::clone(rules), limits).expect("memory");
     let (mut flows, mut alerts) = (FlowTable::new(limits), Alerts::new(4096));
-    let (mut outcome, mut drops) = (Outcome::default(), false);
     let start = 1_000_000_000_000;
     for (number, frame) in campaign.frames().iter().enumerate() {
         let now = Time(start + campaign.sent_ns(number as u64, rate));
@@ -103,18 +112,25 @@ fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
             port: None,
         };
         let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);
+        seen(number as u64, decision, &mut alerts);
+    }
+}
+
+fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
+    let (mut outcome, mut drops) = (Outcome::default(), false);
+    each(rules, campaign, rate, |number, decision, alerts| {
         for alert in alerts.drain() {
             let sid = rules.rule(alert.rule).sid;
             drops |= rules.rule(alert.rule).action == Action::Drop;
             if !outcome.told.iter().any(|(known, _)| *known == sid) {
-                outcome.told.push((sid, number as u64 * 1_000 / rate));
+                outcome.told.push((sid, number * 1_000 / rate));
             }
         }
         if drops {
             outcome.behind += 1;
             outcome.dropped += u64::from(matches!(decision, Decision::Drop { .. }));
         }
-    }
+    });
     outcome
 }
 
@@ -172,6 +188,7 @@ fn a_flood_of_forged_sources_is_told_by_whom_it_hits() {
         (Hostile::IcmpFlood, 3_200_106),
         (Hostile::DnsFlood, 3_200_107),
         (Hostile::CmFlood, 3_200_019),
+        (Hostile::MadFlood, 3_200_028),
         (Hostile::CnpFlood, 3_200_020),
         (Hostile::CnpFlood, 3_200_021),
     ] {
@@ -201,6 +218,28 @@ fn congestion_notifications_that_nobody_asked_for_are_told_at_once_and_others_ar
         let outcome = run(&rules, &twin, 36_000);
         assert_eq!((outcome.told, outcome.dropped), (vec![], 0), "seed {seed}");
     }
+}
+
+#[test]
+fn an_alert_says_who_sends_a_flood() {
+    let rules = rules();
+    let sources = |sources: u32| {
+        let flood = Campaign { sources, ..campaign(Hostile::SynFlood, false, 20_000, 1) };
+        let mut told = Vec::new();
+        each(&rules, &flood, 20_000, |_, _, alerts| {
+            told.extend(alerts.drain().filter_map(|it| it.flood).filter(|it| it.by_destination));
+        });
+        let flood = told.into_iter().find(|it| it.kind == "syn" && it.bits == 128);
+        let flood = flood.expect("it is told of");
+        assert_eq!(flood.allowed, 2_000);
+        assert!((10_000..=20_000).contains(&flood.rate), "{flood:?}");
+        flood.sources.expect("enough packets")
+    };
+    let forged = sources(0);
+    assert!(!forged.are_few && forged.entropy_permille > 900, "{forged:?}");
+    let few = sources(30);
+    assert!(few.are_few && few.entropy_permille < 700, "{few:?}");
+    assert_eq!(few.loudest.len(), 8);
 }
 
 /// A number that is used again without connection management brings other PSNs.

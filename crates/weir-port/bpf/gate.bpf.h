@@ -52,10 +52,15 @@ struct gate_block {
 	__u64 bytes;
 };
 
+// Behind the number of bits that count: what comes from or goes to a network, which may be a host;
+// or what comes from a host and goes to a network. IPv4 addresses are mapped.
 struct gate_flood_key {
-	__u64 host[2];
-	__u32 kind;
-	__u32 by_destination;
+	__u32 bits;
+	__u8 kind;
+	__u8 by_destination;
+	__u8 zero[2];
+	__u8 network[16];
+	__u8 other[16];
 };
 
 struct gate_flood {
@@ -101,7 +106,7 @@ struct {
 } gate_allowed SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, GATE_FLOODS_MAX);
 	__type(key, struct gate_flood_key);
@@ -380,14 +385,14 @@ static __always_inline int gate_is_flood(struct gate_control *control, struct ga
 {
 	struct gate_flood_key key = {};
 	struct gate_flood *flood;
-	const __u64 *host = by_destination ? p->destination : p->source;
 
 	if (kind >= GATE_NO_KIND)
 		return 0;
-	key.host[0] = host[0];
-	key.host[1] = host[1];
+	key.bits = (sizeof(key) - sizeof(key.bits)) * 8;
 	key.kind = kind;
 	key.by_destination = by_destination;
+	__builtin_memcpy(key.network, by_destination ? p->destination : p->source, 16);
+	__builtin_memcpy(key.other, by_destination ? p->source : p->destination, 16);
 	flood = bpf_map_lookup_elem(&gate_floods, &key);
 	if (!flood)
 		return 0;

@@ -10,11 +10,12 @@
 //! Nothing here decides: who is blocked and what a flood is says the engine. A gateway without its
 //! sockets passes nothing, gate or not.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray};
+use aya::maps::{Array, LpmTrie, Map, MapData, MapError, PerCpuArray, ProgramArray};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{ProgramError, ProgramFd, SocketFilter, Xdp};
 
@@ -38,8 +39,8 @@ type Address = [u8; 16];
 type Block = [u64; 3];
 /// `struct gate_flood`: trickle, tokens, last, frames, bytes.
 type Flood = [u64; 5];
-/// `struct gate_flood_key`.
-type FloodKey = [u64; 3];
+/// `struct gate_flood_key` behind its length: kind, direction, network, other.
+type FloodKey = [u8; 36];
 /// `struct gate_control`.
 type Control = [u64; 4];
 
@@ -52,16 +53,20 @@ pub struct GatePrefix {
     pub bits: u32,
 }
 
-/// A flood: packets of one kind from or to one host.
+/// A flood: packets of one kind from or to one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GateFlood {
-    /// The host; an IPv4 address mapped.
-    pub host: [u8; 16],
+    /// The network's first address; an IPv4 address mapped.
+    pub network: [u8; 16],
+    /// Bits that its addresses have in common, of 128.
+    pub bits: u8,
+    /// Of what goes to the network, only what this one sends.
+    pub talker: Option<[u8; 16]>,
     /// What it is made of, as `enum gate_kind` numbers it.
     pub kind: u8,
-    /// Whether it goes to the host, rather than comes from it.
+    /// Whether it goes to the network, rather than comes from it.
     pub by_destination: bool,
-    /// Packets a second that pass for all that, where it goes to the host.
+    /// Packets a second that pass for all that, where it goes to the network; 0 of a talker's.
     pub trickle: u32,
 }
 
@@ -99,7 +104,9 @@ pub struct Gate {
     filter: OwnedFd,
     blocked: LpmTrie<MapData, Address, Block>,
     allowed: LpmTrie<MapData, Address, u32>,
-    floods: HashMap<MapData, FloodKey, Flood>,
+    floods: LpmTrie<MapData, FloodKey, Flood>,
+    // Tries tell a new entry from one that is replaced since Linux 6.13 only.
+    held: HashSet<(u32, FloodKey)>,
     control: Array<MapData, Control>,
     counts: PerCpuArray<MapData, [u64; 2]>,
     bypass: Option<Bypass>,
@@ -141,7 +148,8 @@ impl Gate {
             filter,
             blocked: LpmTrie::try_from(next()?)?,
             allowed: LpmTrie::try_from(next()?)?,
-            floods: HashMap::try_from(next()?)?,
+            floods: LpmTrie::try_from(next()?)?,
+            held: HashSet::new(),
             control: Array::try_from(next()?)?,
             counts: PerCpuArray::try_from(next()?)?,
             bypass: None,
@@ -260,14 +268,14 @@ impl Gate {
     /// # Errors
     /// The table is full ([`GATE_FLOODS_MAX`]), or the kernel has no memory.
     pub fn stop_flood(&mut self, flood: &GateFlood) -> Result<bool, GuardError> {
-        /// `BPF_NOEXIST`.
-        const NEW_ALONE: u64 = 1;
-        let value = [flood.trickle.into(), 0, monotonic_ns(), 0, 0];
-        match self.floods.insert(flood.key(), value, NEW_ALONE) {
-            Ok(()) => Ok(true),
-            Err(error) if is(&error, libc::EEXIST) => Ok(false),
-            Err(error) => Err(error.into()),
+        let key = flood.key();
+        if self.held.contains(&key) {
+            return Ok(false);
         }
+        let value = [flood.trickle.into(), 0, monotonic_ns(), 0, 0];
+        self.floods.insert(&Key::new(key.0, key.1), value, 0)?;
+        self.held.insert(key);
+        Ok(true)
     }
 
     /// What of a flood was dropped so far, here.
@@ -275,7 +283,8 @@ impl Gate {
     /// # Errors
     /// The kernel's table cannot be read.
     pub fn stopped(&self, flood: &GateFlood) -> Result<GateCount, GuardError> {
-        match self.floods.get(&flood.key(), 0) {
+        let (bits, key) = flood.key();
+        match self.floods.get(&Key::new(bits, key), 0) {
             Ok([_, _, _, frames, bytes]) => Ok(GateCount { frames, bytes }),
             Err(error) if is_absent(&error) => Ok(GateCount::default()),
             Err(error) => Err(error.into()),
@@ -287,7 +296,9 @@ impl Gate {
     /// # Errors
     /// The kernel's table cannot be written.
     pub fn let_flood_pass(&mut self, flood: &GateFlood) -> Result<(), GuardError> {
-        match self.floods.remove(&flood.key()) {
+        let (bits, key) = flood.key();
+        self.held.remove(&(bits, key));
+        match self.floods.remove(&Key::new(bits, key)) {
             Err(error) if !is_absent(&error) => Err(error.into()),
             _ => Ok(()),
         }
@@ -329,17 +340,26 @@ impl GatePrefix {
 }
 
 impl GateFlood {
-    fn key(&self) -> FloodKey {
-        let mut bytes = [0; 24];
-        bytes[..16].copy_from_slice(&self.host);
-        bytes[16..20].copy_from_slice(&u32::from(self.kind).to_ne_bytes());
-        bytes[20..].copy_from_slice(&u32::from(self.by_destination).to_ne_bytes());
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
-        [word(0), word(8), word(16)]
+    /// Bits that count of the key, and the key.
+    fn key(&self) -> (u32, FloodKey) {
+        /// What stands before the network.
+        const KIND_BITS: u32 = 32;
+        const HOST_BITS: u32 = 128;
+        let mut key = [0; 36];
+        key[0] = self.kind;
+        match self.talker {
+            None => {
+                key[1] = self.by_destination.into();
+                key[4..20].copy_from_slice(&self.network);
+                (KIND_BITS + u32::from(self.bits), key)
+            }
+            // What comes from it, a longer prefix of that.
+            Some(talker) => {
+                key[4..20].copy_from_slice(&talker);
+                key[20..].copy_from_slice(&self.network);
+                (KIND_BITS + HOST_BITS + u32::from(self.bits), key)
+            }
+        }
     }
 }
 

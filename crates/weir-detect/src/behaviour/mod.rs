@@ -2,7 +2,8 @@
 //! what a source or a queue pair does over time.
 //!
 //! ```text
-//!   packet -> Floods  (kind, source or destination) -> bucket empty: over its rate until it ends
+//!   packet -> Floods  (kind, source or destination) -> bucket empty: over its rate until it ends,
+//!                                                      and who sends it: few, or forged ones
 //!          -> Attacks (queue pair, pair of hosts)   -> marks, counted by Tally over seconds
 //!                                                  `-> Signs: one bit a watch, asked by rules
 //! ```
@@ -33,15 +34,17 @@ use weir_wire::frame::Time;
 pub(crate) use attack::AttackWatch;
 use attack::Attacks;
 pub(crate) use flood::FloodWatch;
-pub use flood::{Flood, FloodKind};
+pub use flood::{Flood, FloodKind, FloodSources, FloodView};
 use flood::{FloodChange, Floods};
 pub(crate) use scan::ScanWatch;
 use scan::Scans;
 use tally::MarkChange;
 
+use crate::alert::Alert;
 use crate::detector::Direction;
 use crate::flow::Flow;
 use crate::packet::View;
+use crate::ruleset::RuleSet;
 
 /// Watches of a set of rules, at most: one bit each.
 pub(crate) const WATCHES_MAX: usize = 64;
@@ -177,6 +180,21 @@ impl Watcher {
         }
         if let Some(attacks) = &mut self.attacks {
             attacks.marks().add_shared(now, &counts.attacks);
+        }
+    }
+
+    /// The flood of a watch that a packet belongs to, which was dropped for it; `None` if nobody
+    /// else can tell which of it to drop.
+    pub(crate) fn flood(&mut self, watch: FloodWatch, source: u128, to: u128) -> Option<Flood> {
+        self.floods.as_mut().and_then(|it| it.flood(watch, source, to))
+    }
+
+    /// Adds to alerts of a packet what is known of the flood that it belongs to.
+    pub(crate) fn tell_floods(&mut self, rules: &RuleSet, view: &View<'_>, alerts: &mut [Alert]) {
+        let Some(floods) = &mut self.floods else { return };
+        for alert in alerts {
+            let watch = rules.rule(alert.rule).flood_watch();
+            alert.flood = watch.and_then(|it| floods.tell(it, view.source, view.destination));
         }
     }
 

@@ -45,7 +45,11 @@ impl<V: Default + Clone> Table<V> {
 
     /// The entry of `key`, if there is one.
     pub(super) fn get(&mut self, key: impl Hash) -> Option<&mut V> {
-        let key = self.key(key);
+        self.get_key(self.key(key))
+    }
+
+    /// The same by what stands for the key.
+    pub(super) fn get_key(&mut self, key: u64) -> Option<&mut V> {
         self.ways(key).iter_mut().find(|it| it.key == key).map(|it| &mut it.value)
     }
 

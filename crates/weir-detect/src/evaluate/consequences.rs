@@ -517,6 +517,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         flow: flow.view(scene.direction),
         is_stream: false,
         rdma: rdma_view(view),
+        flood: None,
         transaction: None,
         texts: Vec::new(),
         contexts: Vec::new(),

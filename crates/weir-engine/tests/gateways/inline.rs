@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_detect::{FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
+use weir_detect::{Flood, FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
 use weir_engine::plain::{Block, Blocks};
 use weir_engine::policy::{Exception, Exceptions};
@@ -115,7 +115,7 @@ fn a_flood_that_a_bare_rule_drops_may_be_dropped_before_and_ends_by_what_is_told
     gateway.engine.take_floods(&mut |flood| floods.push(flood));
     let [told] = floods[..] else { panic!("{floods:?}") };
     assert_eq!((told.kind, told.by_destination, told.trickle()), (FloodKind::Syn, true, 100));
-    assert_eq!(told.host, mapped(IpAddr::from(VICTIM)));
+    assert_eq!(told.network, mapped(IpAddr::from(VICTIM)));
     flood(&mut gateway, VICTIM, 100, 50);
     gateway.engine.take_floods(&mut |flood| panic!("asked for again: {flood:?}"));
     let before = gateway.engine.detection().unwrap().drops().next().unwrap().packets;
@@ -135,6 +135,60 @@ fn a_flood_that_a_bare_rule_drops_may_be_dropped_before_and_ends_by_what_is_told
     });
     assert!((29..45).contains(&ticks.count()), "over after three seconds");
     assert!(!gateway.engine.flood_goes_on(now, &told, 1), "nobody holds it any more");
+}
+
+#[test]
+fn of_a_flood_that_few_hosts_send_theirs_is_dropped_and_others_pass() {
+    let mut gateway = gateway(SYN_FLOOD, |_| ());
+    let (mut bots, mut honest) = (0, 0);
+    for number in 0..20_000_u32 {
+        gateway.clock = gateway.clock.plus_ns(100_000);
+        let bot = [10, 66, 0, (number % 40) as u8];
+        bots += gateway.receive(Side::Wire, &[syn(bot, VICTIM, number)]).len();
+        if number % 100 == 99 {
+            let host = [10, 67, 0, (number / 100) as u8];
+            honest += gateway.receive(Side::Wire, &[syn(host, VICTIM, number)]).len();
+        }
+    }
+    assert!(bots < 700, "half a second of the rate: {bots}");
+    assert!(honest >= 194, "{honest} of 200");
+    let mut floods = Vec::new();
+    gateway.engine.take_floods(&mut |flood| floods.push(flood));
+    assert!((38..=46).contains(&floods.len()), "{}", floods.len());
+    let network = mapped(IpAddr::from(VICTIM));
+    for flood in &floods {
+        assert_eq!((flood.network, flood.bits, flood.by_destination), (network, 128, true));
+    }
+    let is_bot = |it: &&Flood| it.talker.is_some_and(|it| it[12..15] == [10, 66, 0]);
+    assert!(floods.iter().filter(is_bot).count() >= 38, "{floods:?}");
+    // As long as they are told of, the flood is theirs; silent for three seconds, it is over.
+    let mut now = gateway.clock;
+    for flood in &floods {
+        assert!(gateway.engine.flood_goes_on(now, flood, 50));
+    }
+    now = now.plus_ns(4_000_000_000);
+    for flood in &floods {
+        assert!(!gateway.engine.flood_goes_on(now, flood, 0));
+    }
+}
+
+#[test]
+fn a_flood_on_all_hosts_of_a_network_is_one() {
+    let rule = "drop tcp any any -> any any (flood:syn, by_dst, prefix 24, rate 1000; sid:9;)";
+    let mut gateway = gateway(rule, |_| ());
+    let mut through = 0;
+    for number in 0..5_000_u32 {
+        gateway.clock = gateway.clock.plus_ns(200_000);
+        let source = (0x0b00_0000 + number).to_be_bytes();
+        let [a, b, c, _] = VICTIM;
+        let to = [a, b, c, number as u8];
+        through += gateway.receive(Side::Wire, &[syn(source, to, number)]).len();
+    }
+    assert!((500..800).contains(&through), "{through}");
+    let mut floods = Vec::new();
+    gateway.engine.take_floods(&mut |flood| floods.push(flood));
+    let [told] = floods[..] else { panic!("{floods:?}") };
+    assert_eq!((told.bits, told.talker), (96 + 24, None));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! What detection costs: rules beside Suricata, RoCE with all its detectors, floods.
+//! What detection costs: rules beside Suricata, RoCE with all its detectors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use weir_detect::matcher::{Patterns, Scratch};
@@ -11,17 +11,14 @@ use weir_detect::{LoadOptions, RuleSet, RuleSource, Variables};
 use weir_wire::frame::Link;
 use weir_wire::parse::parse;
 
-use super::rate::{PAYLOADS, Search, highest_rate_of, share_of};
+use super::rate::{PAYLOADS, Search, highest_rate_of};
 use super::{Figure, Options, Route, Samples};
-use crate::eve::alerts_since;
 use crate::gateways::{Gateways, Protection, Setup, configurations};
 use crate::process;
 use crate::suricata::{Run, Suricata, timed};
-use crate::topology::{HOST_DEVICE, Lab, Plan, Side};
-use crate::traffic::bypass;
+use crate::topology::{Lab, Plan, Side};
 use crate::traffic::frames::RoceStream;
 use crate::traffic::hostile::{Campaign, Hostile};
-use crate::traffic::iperf::{self, Extent};
 
 /// Others' rules, which are read where they lie.
 pub(super) const RULES: &str = "../shared/rules";
@@ -29,15 +26,11 @@ pub(super) const RULES: &str = "../shared/rules";
 pub(super) const JUDGED: &str = "../shared/conformance/suricata-eve";
 /// MB of the mix.
 const MIX_MB: &str = "300";
-/// Seconds of a flood, and of the connection beside it.
-const FLOOD_SECONDS: u32 = 4;
-/// RoCE packets a second beside a flood.
-const ROCE_BESIDE: u32 = 50_000;
 /// Searches of the highest rate with rules, and as many without.
 const SEARCHES: usize = 5;
 
 /// Our own rules.
-fn own_rules() -> PathBuf {
+pub(super) fn own_rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules")
 }
 
@@ -169,7 +162,12 @@ fn pcap_frames(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A route with these rules at the gateways of `sides`; the last of them tells its alerts.
-fn with_rules(options: &Options, files: &[&str], sides: &[Side], eve: &str) -> Result<Route> {
+pub(super) fn with_rules(
+    options: &Options,
+    files: &[&str],
+    sides: &[Side],
+    eve: &str,
+) -> Result<Route> {
     process::require(&super::TOOLS)?;
     let lab = Lab::build(Plan::default())?;
     let paths: Vec<_> = files.iter().map(|it| own_rules().join(it).display().to_string()).collect();
@@ -220,93 +218,4 @@ pub(super) fn roce(options: &Options) -> Result<Vec<Figure>> {
         figures.push(figure.against("Weir without rules", &without).noted(&note));
     }
     Ok(figures)
-}
-
-/// Each flood: how long until it is told, and what a connection beside it keeps of what it has when
-/// the same generator's packets are dropped at its own port.
-pub(super) fn floods(options: &Options) -> Result<Vec<Figure>> {
-    let kinds = [
-        ("syn", Hostile::SynFlood, 50_000),
-        ("udp", Hostile::UdpFlood, 100_000),
-        ("icmp", Hostile::IcmpFlood, 50_000),
-        ("dns", Hostile::DnsFlood, 50_000),
-        ("cm", Hostile::CmFlood, 20_000),
-        ("cnp", Hostile::CnpFlood, 100_000),
-    ];
-    let files = ["rdma.rules", "flood.rules", "classification.config"];
-    let (mut figures, rounds) = (Vec::new(), options.rounds(3));
-    let is_asked = |name: &str| {
-        let figures = ["flood_delay_ms", "flood_collateral_share", "flood_roce_share"];
-        let figures = figures.map(|it| format!("{it}_{name}"));
-        options.only.as_ref().is_none_or(|only| figures.iter().any(|it| it.starts_with(only)))
-    };
-    for (name, hostile, rate) in kinds.into_iter().filter(|it| is_asked(it.0)) {
-        let [mut delays, mut kept, mut alone, mut roce_kept, mut roce_alone]: [Samples; 5] =
-            Default::default();
-        for round in 0..rounds {
-            let count = (rate * FLOOD_SECONDS) as usize;
-            // A gateway of its own each round, which knows of no flood yet.
-            let route = with_rules(options, &files, &Side::BOTH, "eve")?;
-            let sources = 0;
-            let seed = round as u64 + 1;
-            let frames = Campaign { hostile, is_benign: false, count, sources, seed }.frames();
-            alone.0.push(beside(&route.lab, &frames, rate, true, tcp)?);
-            roce_alone.0.push(beside(&route.lab, &frames, rate, true, roce_beside)?);
-            let begun = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            kept.0.push(beside(&route.lab, &frames, rate, false, tcp)?);
-            delays.0.extend(alerts_since(&route.lab.folder().join("eve"), begun)?.first());
-            roce_kept.0.push(beside(&route.lab, &frames, rate, false, roce_beside)?);
-        }
-        let note = format!(
-            "{rate} packets/s for {FLOOD_SECONDS} s, another source each; rules at both gateways"
-        );
-        figures.push(Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&note));
-        let figure = Figure::new(&format!("flood_collateral_share_{name}"), "Gb/s", &kept);
-        let peer = "the flood dropped at its own port";
-        figures.push(figure.against(peer, &alone).noted(&format!("one TCP stream beside; {note}")));
-        let figure = Figure::new(&format!("flood_roce_share_{name}"), "%", &roce_kept);
-        let beside = format!("of {ROCE_BESIDE} RoCE packets/s beside, the other way; {note}");
-        figures.push(figure.against(peer, &roce_alone).noted(&beside));
-    }
-    Ok(figures)
-}
-
-/// Gb/s of one TCP stream from host B to host A.
-fn tcp(lab: &Lab) -> Result<f64> {
-    let (from, to) = (lab.host(Side::B), lab.host(Side::A));
-    let extent = Extent::Seconds(FLOOD_SECONDS - 1);
-    Ok(iperf::tcp(from, to, lab.host_v4(Side::A).into(), extent)?.gbps)
-}
-
-/// Percent of a RoCE stream from host A that comes to host B.
-fn roce_beside(lab: &Lab) -> Result<f64> {
-    let stream = RoceStream::reliable(PAYLOADS[0], RoceStream::QUEUE_PAIR)?;
-    share_of(lab, stream, ROCE_BESIDE, f64::from(FLOOD_SECONDS - 1))
-}
-
-/// What `measured` gives while `frames` are sent from host B; dropped at its port, where it is so.
-fn beside(
-    lab: &Lab,
-    frames: &[crate::traffic::frames::Planned],
-    rate: u32,
-    at_port: bool,
-    measured: fn(&Lab) -> Result<f64>,
-) -> Result<f64> {
-    let host = lab.host(Side::B);
-    let device = if at_port { "weir-sink0" } else { HOST_DEVICE };
-    if at_port {
-        host.ip(&format!(
-            "link add {device} type veth peer name weir-sink1\nlink set {device} up"
-        ))?;
-    }
-    let result = std::thread::scope(|scope| {
-        let flood = scope.spawn(|| bypass::pour(lab, Side::B, device, frames, rate));
-        let report = measured(lab);
-        let poured = flood.join().map_err(|_| anyhow::anyhow!("the flood's thread ended early"))?;
-        poured.and(report)
-    });
-    if at_port {
-        host.ip(&format!("link del {device}"))?;
-    }
-    result
 }

@@ -26,6 +26,9 @@
 //! | `forged-cnp` | congestion notifications for data |
 //! | `read-flood`, `write-flood`, `cm-flood`, `mad-flood`, `cnp-flood` | the same, sent slowly |
 //! | `syn-flood`, `udp-flood`, `icmp-flood`, `dns-flood` | the same, sent slowly |
+//! | `half-open-flood` | as many connections, all set up |
+//! | `carpet-flood`: UDP to all hosts of a network | the same, sent slowly |
+//! | `ack-flood`: segments of connections that are not there | as many of one connection |
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;
@@ -76,6 +79,9 @@ pub enum Hostile {
     UdpFlood,
     IcmpFlood,
     DnsFlood,
+    HalfOpenFlood,
+    CarpetFlood,
+    AckFlood,
     Scan,
 }
 
@@ -96,7 +102,7 @@ pub struct Campaign {
 
 impl Hostile {
     /// All of them.
-    pub const ALL: [(&'static str, Hostile); 32] = [
+    pub const ALL: [(&'static str, Hostile); 35] = [
         ("psn-injection", Hostile::PsnInjection),
         ("psn-conflict", Hostile::PsnConflict),
         ("invalid-request", Hostile::InvalidRequest),
@@ -128,6 +134,9 @@ impl Hostile {
         ("udp-flood", Hostile::UdpFlood),
         ("icmp-flood", Hostile::IcmpFlood),
         ("dns-flood", Hostile::DnsFlood),
+        ("half-open-flood", Hostile::HalfOpenFlood),
+        ("carpet-flood", Hostile::CarpetFlood),
+        ("ack-flood", Hostile::AckFlood),
         ("scan", Hostile::Scan),
     ];
 
@@ -145,6 +154,9 @@ impl Hostile {
                 | UdpFlood
                 | IcmpFlood
                 | DnsFlood
+                | HalfOpenFlood
+                | CarpetFlood
+                | AckFlood
         )
     }
 
@@ -175,11 +187,16 @@ impl Hostile {
             SynFlood => (50_000, 50_000),
             UdpFlood => (200_000, 200_000),
             IcmpFlood | DnsFlood => (40_000, 20_000),
+            HalfOpenFlood => (6_000, 1_500),
+            CarpetFlood => (100_000, 100_000),
+            AckFlood => (60_000, 30_000),
             Scan => (1_000, 100),
         };
-        // A flood's twin is the same at a hundredth of the rate, or at less than a third of what
-        // is told.
+        // Two differ from their twins by more than the rate. Any other flood's twin is the same at
+        // a hundredth of the rate, or at less than a third of what is told.
         match self {
+            HalfOpenFlood if is_benign => (3 * count, 3 * rate),
+            AckFlood if is_benign => (count, rate),
             ReadFlood | WriteFlood if is_benign => (count * 2 / 5, rate / 25),
             _ if is_benign && self.is_flood() => (count / 10, rate / 100),
             _ => (count, rate),
@@ -206,10 +223,14 @@ impl Hostile {
 
 impl Campaign {
     /// When its frame of that number (from 0 on) is sent, at `rate` a second, from the first one
-    /// on: nanoseconds. What is read away is read by a host that comes ten minutes after others.
+    /// on: nanoseconds. What is read away is read by a host that comes ten minutes after others,
+    /// and what is usual is learnt for a minute before a flood exceeds it.
     pub fn sent_ns(&self, number: u64, rate: u64) -> u64 {
-        let waits = self.hostile == Hostile::Exfiltration && !self.is_benign && number > 0;
-        let pause = if waits { 600_000_000_000 } else { 0 };
+        let pause = match self.hostile {
+            Hostile::Exfiltration if !self.is_benign && number > 0 => 600_000_000_000,
+            Hostile::AckFlood if number > 0 => 61_000_000_000,
+            _ => 0,
+        };
         pause + number * 1_000_000_000 / rate.max(1)
     }
 

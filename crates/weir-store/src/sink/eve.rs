@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView, RdmaView};
-use weir_detect::{Alert, Blocked, RuleSet, TextScope};
+use weir_detect::{Alert, Blocked, FloodView, RuleSet, TextScope};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
@@ -122,6 +122,9 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
     if let Some(rdma) = &alert.rdma {
         event.insert("rdma".into(), rdma_object(rdma));
     }
+    if let Some(flood) = &alert.flood {
+        event.insert("flood".into(), flood_object(flood));
+    }
     if let Some(transaction) = &alert.transaction {
         if let Some(number) = transaction.number {
             event.insert("tx_id".into(), number.into());
@@ -224,6 +227,30 @@ pub fn flow_object(flow: &FlowView) -> Value {
         "src_port": flow.initiator.port,
         "dest_port": flow.responder.port,
     })
+}
+
+fn flood_object(flood: &FloodView) -> Value {
+    let network = match Ipv6Addr::from(flood.network).to_ipv4_mapped() {
+        Some(it) => format!("{it}/{}", flood.bits.saturating_sub(96)),
+        None => format!("{}/{}", Ipv6Addr::from(flood.network), flood.bits),
+    };
+    let mut object = json!({
+        "kind": flood.kind,
+        if flood.by_destination { "target" } else { "source" }: network,
+        "packets_per_s": flood.rate,
+        "allowed_per_s": flood.allowed,
+    });
+    if let Some(sources) = &flood.sources {
+        let share = |permille: u16| f64::from(permille) / 1000.0;
+        let talker = |(address, permille): &([u8; 16], u16)| {
+            let address = Ipv6Addr::from(*address).to_canonical();
+            json!({ "ip": address.to_string(), "share": share(*permille) })
+        };
+        object["sources"] = if sources.are_few { "few" } else { "many" }.into();
+        object["source_entropy"] = share(sources.entropy_permille).into();
+        object["talkers"] = sources.loudest.iter().map(talker).collect();
+    }
+    object
 }
 
 fn rdma_object(rdma: &RdmaView) -> Value {

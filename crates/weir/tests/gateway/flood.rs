@@ -8,7 +8,7 @@ use weir_lab::traffic::iperf::{self, Extent};
 use std::path::Path;
 
 use weir_lab::gateways::{NAMES, run_folder};
-use weir_lab::topology::HOST_DEVICE;
+use weir_lab::topology::{GATEWAY_MAC, GATEWAY_V4, HOST_DEVICE};
 
 use super::*;
 
@@ -57,7 +57,8 @@ fn attacks_on_queue_pairs_stop_and_their_twins_arrive() {
     }
 }
 
-/// hping3's flood of the Amsterdam paper, then with another source each time.
+/// hping3's flood of the Amsterdam paper, then with another source each time, then at the gateway's
+/// own address.
 #[test]
 fn syn_floods_stop_while_a_connection_goes_on() {
     let Some(Stand { _turn, lab }) = stand("syn_floods_stop") else { return };
@@ -67,12 +68,22 @@ fn syn_floods_stop_while_a_connection_goes_on() {
     let setup = Setup { tables_of_a: tables(), ..Setup::new(WEIR, Protection::Plain) };
     let gateways = Gateways::start(&lab, &setup).unwrap();
     wait_until_it_flows(&lab);
-    let target = lab.host_v4(Side::A).to_string();
-    for sources in [&[][..], &["--rand-source"]] {
+    let [own, _] = GATEWAY_V4;
+    let [a, b, c, d, e, f] = GATEWAY_MAC[Side::A.index()];
+    lab.host(Side::B)
+        .ip(&format!(
+            "route add {own}/32 dev {HOST_DEVICE}\nneigh add {own} dev {HOST_DEVICE} lladdr \
+             {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"
+        ))
+        .unwrap();
+    let host = lab.host_v4(Side::A);
+    for (target, sources) in
+        [(host, &[][..]), (host, &["--rand-source"]), (own, &["--rand-source"])]
+    {
         let before = dropped_by_rules(&gateways);
         let mut hping = lab.host(Side::B).command("hping3");
         hping.args(["-q", "-i", "u20", "-S", "-p", "80", "-c", "50000"]).args(sources);
-        let flood = Running::start(hping.arg(&target)).unwrap();
+        let flood = Running::start(hping.arg(target.to_string())).unwrap();
         let (client, server) = (lab.host(Side::B), lab.host(Side::A));
         let address = lab.host_v4(Side::A).into();
         let beside = iperf::tcp(client, server, address, Extent::Bytes(50_000_000)).unwrap();
@@ -88,7 +99,7 @@ fn syn_floods_stop_while_a_connection_goes_on() {
     let port = number(&status, "/pairs/0/wire/port/received_frames");
     assert!(port >= number(&status, "/pairs/0/wire/received"), "{status:#}");
     let drops = gateways.drops(Side::A).unwrap();
-    for name in ["SYN from one source", "SYN on one destination"] {
+    for name in ["SYN from one source", "half open on one destination"] {
         assert!(drops.contains(name), "{drops}");
     }
 }

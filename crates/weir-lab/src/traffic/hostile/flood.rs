@@ -1,5 +1,7 @@
 //! Floods: one kind of packet, as fast as it is sent.
 
+use std::net::Ipv4Addr;
+
 use weir_wire::bth::Opcode;
 use weir_wire::cm::attribute;
 use weir_wire::mad::class;
@@ -15,6 +17,29 @@ pub(super) fn frames(campaign: &Campaign, random: &mut Random) -> Vec<Planned> {
     (0..campaign.count as u64).map(|number| frame(campaign, number, random)).collect()
 }
 
+/// One of so many sources, each in a network of its own, unless the campaign says how many.
+fn many(campaign: &Campaign, number: u64, address: Ipv4Addr, sources: u64) -> Ipv4Addr {
+    match campaign.sources {
+        1 => Ipv4Addr::from(0x0b00_0001 + ((number % sources) << 8) as u32),
+        _ => address,
+    }
+}
+
+/// The frames of connections that are set up, by as many hosts as there are.
+fn handshake(number: u64, to: Ipv4Addr) -> Planned {
+    let connection = (number / 3) as u32;
+    let from = Ipv4Addr::from(0x0b00_0001 + (connection << 8));
+    let client = Sender::host(Side::B).at(from);
+    match number % 3 {
+        0 => tcp(client, to, 80, connection, flags::SYN),
+        1 => {
+            let server = Sender { port: 80, ..Sender::host(Side::A) };
+            tcp(server, from, client.port, !connection, flags::SYN | flags::ACK)
+        }
+        _ => tcp(client, to, 80, connection + 1, flags::ACK),
+    }
+}
+
 fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
     let to = HOST_V4[Side::A.index()];
     let address = campaign.source(number, random);
@@ -25,6 +50,20 @@ fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
         Hostile::SynFlood => {
             let sender = Sender { port, ..sender };
             tcp(sender, to, 80, random.next() as u32, flags::SYN)
+        }
+        Hostile::HalfOpenFlood if campaign.is_benign => handshake(number, to),
+        Hostile::HalfOpenFlood => {
+            let sender = Sender { port, ..sender.at(many(campaign, number, address, 4_000)) };
+            tcp(sender, to, 80, random.next() as u32, flags::SYN)
+        }
+        Hostile::CarpetFlood => {
+            let sender = Sender { port, ..sender.at(many(campaign, number, address, 64)) };
+            let [a, b, c, _] = to.octets();
+            udp(sender, Ipv4Addr::new(a, b, c, random.next() as u8), 9, &[0x55; 64])
+        }
+        Hostile::AckFlood => {
+            let sender = if campaign.is_benign { sender } else { Sender { port, ..sender } };
+            tcp(sender, to, 80, psn, flags::ACK)
         }
         Hostile::UdpFlood => udp(Sender { port, ..sender }, to, 9, &[0x55; 64]),
         Hostile::DnsFlood => {

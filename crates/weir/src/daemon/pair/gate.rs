@@ -193,7 +193,9 @@ fn follow_floods(
     engine.take_floods(&mut |flood| wanted.push(flood));
     for flood in wanted {
         let in_kernel = GateFlood {
-            host: flood.host,
+            network: flood.network,
+            bits: flood.bits,
+            talker: flood.talker,
             kind: flood.kind as u8,
             by_destination: flood.by_destination,
             trickle: flood.trickle(),

@@ -1,0 +1,416 @@
+//! Floods: more packets of a kind than a bucket gives, by source or by destination: one host, or a
+//! network.
+//!
+//! ```text
+//!   packet of a kind -> Bucket of its network: half a second of the rate left? --no--> a flood
+//!                                 `--half of it gone--> Talkers: few sources, or forged ones
+//! ```
+//!
+//! A bucket holds half a second of its rate, so that a burst passes and a flood empties it within
+//! a fraction of a second. From then on:
+//!
+//! - by source: all its packets of the kind belong to the flood;
+//! - by destination, if few sources send most of it: all of theirs, but those of flows that had an
+//!   answer before it began, and of others what exceeds the rate;
+//! - by destination else (sources are forged, or many): all but those of flows that had an answer
+//!   before it began, of SYNs that are sent again as a real host does, and of a trickle, a tenth of
+//!   the rate;
+//!
+//! until for `hold` seconds fewer than half of the rate arrive.
+//!
+//! UDP counts where it is not answered, and `unasked_cnp` where no data went the other way. In
+//! `half_open` a SYN counts until its connection is set up; during a flood, until it is sent again.
+
+mod bucket;
+mod talkers;
+mod watch;
+
+use weir_wire::bth::Operation;
+use weir_wire::frame::Time;
+use weir_wire::mad;
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::{ACK, SYN};
+
+use self::bucket::Bucket;
+pub use self::talkers::FloodSources;
+use self::talkers::Talkers;
+pub(crate) use self::watch::FloodWatch;
+use self::watch::{Counted, Of};
+pub use self::watch::{Flood, FloodKind};
+use super::table::Table;
+use super::tally::Tally;
+use super::{NS_PER_S, Signs, Watch};
+use crate::detector::Direction;
+use crate::flow::{Flow, Tcp};
+use crate::packet::View;
+use crate::shared::Unshared;
+
+/// Packets that were counted of a flood, by what stands for its bucket and the bit of its watch.
+pub(crate) type FloodChange = ((u64, u8), i64);
+
+/// Buckets of one worker.
+const BUCKETS_MAX: usize = 1 << 16;
+/// Floods of one worker whose sources are looked at.
+const SKETCHES_MAX: usize = 64;
+/// What passes to a destination during a flood: one packet of so many of its rate.
+const TRICKLE: u64 = 10;
+/// A flow of UDP with an answer to so many packets is a conversation, however fast: QUIC, NFS.
+const ANSWERED: u64 = 16;
+/// How long a SYN may take to be sent again (RFC 6298: after 1 s, then 2, 4 and 8).
+const SENT_AGAIN_S: u32 = 16;
+/// Where a rule asks for what is usual, nothing is told before so much was seen.
+const LEARN_NS: u64 = 60 * NS_PER_S;
+const PORT_DNS: u16 = 53;
+const PORT_ROCE: u16 = 4791;
+/// Communication management's REQ (IBTA Vol 1 s12.6.5).
+const CM_REQ: u16 = 0x10;
+
+/// The floods that rules have watched, and how much of each there is.
+#[derive(Debug)]
+pub(super) struct Floods {
+    /// With the bit of each.
+    watches: Vec<(u8, FloodWatch)>,
+    counts: Counts,
+}
+
+/// What was counted of them.
+#[derive(Debug)]
+struct Counts {
+    buckets: Table<Bucket>,
+    sources: Table<Talkers>,
+    /// SYNs that were refused.
+    refused: Tally,
+    unshared: Unshared<(u64, u8), i64>,
+    /// When the first packet was counted.
+    begun: Option<Time>,
+}
+
+/// What is known of a flood: for whoever reads of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FloodView {
+    /// The kind, as rules name it: `syn`, `half_open`.
+    pub kind: &'static str,
+    /// Whether it goes to the network, rather than comes from it.
+    pub by_destination: bool,
+    /// The network's first address; an IPv4 address mapped.
+    pub network: [u8; 16],
+    /// Bits that its addresses have in common, of 128.
+    pub bits: u8,
+    /// Packets a second, of late.
+    pub rate: u32,
+    /// Packets a second that are no flood.
+    pub allowed: u64,
+    /// Who sends it, if it goes to the network.
+    pub sources: Option<FloodSources>,
+}
+
+/// A packet, and the flow that it is of.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    now: Time,
+    flow: &'a Flow,
+    direction: Direction,
+    view: &'a View<'a>,
+}
+
+impl Floods {
+    pub(super) fn new(watches: &[Watch], seed: u64) -> Option<Self> {
+        let floods = watches.iter().zip(0..).filter_map(|(watch, bit)| match watch {
+            Watch::Flood(watch) => Some((bit, *watch)),
+            _ => None,
+        });
+        let watches: Vec<_> = floods.collect();
+        if watches.is_empty() {
+            return None;
+        }
+        let counts = Counts {
+            buckets: Table::new(BUCKETS_MAX, seed),
+            sources: Table::new(SKETCHES_MAX, seed),
+            refused: Tally::new(BUCKETS_MAX, seed ^ 1),
+            unshared: Unshared::new(seed),
+            begun: None,
+        };
+        Some(Self { watches, counts })
+    }
+
+    /// Keeps what is counted for other workers from now on.
+    pub(super) fn share(&mut self) {
+        self.counts.unshared.share();
+    }
+
+    pub(super) fn take_shared(&mut self) -> Vec<FloodChange> {
+        self.counts.unshared.take()
+    }
+
+    /// Takes what another worker counted out of the buckets here.
+    pub(super) fn add_shared(&mut self, now: Time, changes: &[FloodChange]) {
+        for ((key, watched), packets) in changes {
+            let watch = self.watches.iter().find(|(bit, _)| bit == watched);
+            let Some((_, watch)) = watch else { continue };
+            let bucket = self.counts.bucket(now, *key, watch);
+            bucket.count(now, watch, u32::try_from(*packets).unwrap_or_default());
+            match bucket.since {
+                Some(_) => drop(bucket.goes_on(now, watch, *packets)),
+                None => {
+                    bucket.fill(now, bucket.allowed(watch));
+                    bucket.change(*packets);
+                }
+            }
+        }
+    }
+
+    /// Takes in how many packets of a flood were dropped before they came here, none at first;
+    /// whether it goes on.
+    pub(super) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
+        let watch = &flood.watch;
+        let Counts { buckets, sources, .. } = &mut self.counts;
+        let key = buckets.key(watch.key(u128::from_be_bytes(flood.network)));
+        let Some(bucket) = buckets.get_key(key) else { return false };
+        bucket.count(now, watch, packets);
+        match flood.talker.map(u128::from_be_bytes) {
+            Some(source) => {
+                let hash = sources.key(source);
+                sources.enter_key(now, key).0.add(now, source, hash, packets);
+            }
+            None => bucket.is_early = true,
+        }
+        let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets.into());
+        if !goes_on {
+            bucket.end(now, watch);
+        }
+        goes_on
+    }
+
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        flow: &Flow,
+        direction: Direction,
+        view: &View<'_>,
+        is_unasked: bool,
+    ) -> Signs {
+        let kinds = kinds(flow, direction, view);
+        let is_set_up = is_set_up(flow, direction);
+        if kinds == [None; 3] && !is_set_up {
+            return 0;
+        }
+        let Self { watches, counts } = self;
+        counts.begun.get_or_insert(now);
+        let seen = Seen { now, flow, direction, view };
+        let mut signs = 0;
+        for (bit, watch) in watches.iter() {
+            if is_set_up && watch.counted == Counted::HalfOpen {
+                counts.take_off(&seen, *bit, watch);
+            }
+            let is_counted = watch.counted != Counted::Unasked || is_unasked;
+            if is_counted && kinds.contains(&Some(watch.kind)) && counts.is_over(&seen, *bit, watch)
+            {
+                signs |= 1 << *bit;
+            }
+        }
+        signs
+    }
+
+    /// The flood of a watch that a packet, which was dropped for it, belongs to: all that goes to
+    /// the network or comes from it, or what its talkers send; `None` if the packet is not of these
+    /// and only what exceeds the rate is dropped.
+    pub(super) fn flood(
+        &mut self,
+        watch: FloodWatch,
+        source: u128,
+        destination: u128,
+    ) -> Option<Flood> {
+        let Counts { buckets, sources, .. } = &mut self.counts;
+        let flood = Flood::of(watch, source, destination, false);
+        let key = buckets.key(watch.key(u128::from_be_bytes(flood.network)));
+        let hash = sources.key(source);
+        let talkers = sources.get_key(key).filter(|it| flood.by_destination && it.are_few());
+        match talkers {
+            None => Some(flood),
+            Some(talkers) => {
+                talkers.is_talker(hash).then(|| Flood::of(watch, source, destination, true))
+            }
+        }
+    }
+
+    /// What is known of the flood of a watch that a packet belongs to.
+    pub(super) fn tell(
+        &mut self,
+        watch: FloodWatch,
+        source: u128,
+        destination: u128,
+    ) -> Option<FloodView> {
+        let Counts { buckets, sources, .. } = &mut self.counts;
+        let Flood { by_destination, network, bits, .. } =
+            Flood::of(watch, source, destination, false);
+        let key = buckets.key(watch.key(u128::from_be_bytes(network)));
+        let bucket = buckets.get_key(key)?;
+        let (kind, rate, allowed) = (watch.name(), bucket.rate(), bucket.allowed(&watch));
+        let sources = sources.get_key(key).and_then(|it| it.tell());
+        Some(FloodView { kind, by_destination, network, bits, rate, allowed, sources })
+    }
+}
+
+impl Counts {
+    /// The bucket that `key` stands for.
+    fn bucket(&mut self, now: Time, key: u64, watch: &FloodWatch) -> &mut Bucket {
+        let all_are_new = self.is_learning(now);
+        let (bucket, is_new) = self.buckets.enter_key(now, key);
+        if is_new {
+            *bucket = Bucket::full(now, watch, all_are_new);
+        }
+        bucket
+    }
+
+    fn is_learning(&self, now: Time) -> bool {
+        self.begun.is_none_or(|begun| now.since_ns(begun) < LEARN_NS)
+    }
+
+    /// What stands for the bucket of a packet.
+    fn key(&self, view: &View<'_>, watch: &FloodWatch) -> u64 {
+        let host = match watch.of {
+            Of::Source => view.source,
+            Of::Destination => view.destination,
+        };
+        self.buckets.key(watch.key(watch.network(host).0))
+    }
+
+    /// A connection was set up, whose SYN was counted.
+    fn take_off(&mut self, seen: &Seen<'_>, bit: u8, watch: &FloodWatch) {
+        let key = self.key(seen.view, watch);
+        self.unshared.change((key, bit), |packets| *packets -= 1);
+        let Some(bucket) = self.buckets.get_key(key) else { return };
+        match bucket.since {
+            Some(_) => drop(bucket.goes_on(seen.now, watch, -1)),
+            None => bucket.change(-1),
+        }
+    }
+
+    /// Whether the packet is of a flood.
+    fn is_over(&mut self, seen: &Seen<'_>, bit: u8, watch: &FloodWatch) -> bool {
+        let Seen { now, flow, direction, view } = *seen;
+        let answers = flow.packets[1 - direction.index()];
+        if watch.kind == FloodKind::Udp && answers * ANSWERED >= flow.packets[direction.index()] {
+            return false;
+        }
+        let key = self.key(view, watch);
+        self.unshared.change((key, bit), |packets| *packets += 1);
+        let learns = watch.times > 0 && self.is_learning(now);
+        let bucket = self.bucket(now, key, watch);
+        bucket.count(now, watch, 1);
+        if learns {
+            return false;
+        }
+        let is_to = watch.of == Of::Destination;
+        if bucket.since.is_none() {
+            bucket.fill(now, bucket.allowed(watch));
+            let has_room = bucket.take();
+            if !has_room {
+                bucket.begin(now, watch);
+            }
+            if is_to && bucket.is_suspicious(watch) {
+                self.note_source(now, key, view);
+            }
+            if has_room {
+                return false;
+            }
+        } else if !bucket.goes_on(now, watch, 1) {
+            bucket.end(now, watch);
+            return false;
+        } else if is_to && !bucket.is_early {
+            self.note_source(now, key, view);
+        }
+        !is_to || self.is_of_flood_to(seen, (key, bit), watch, answers)
+    }
+
+    /// Whether a packet to whom a flood goes is one of it.
+    fn is_of_flood_to(
+        &mut self,
+        seen: &Seen<'_>,
+        (key, bit): (u64, u8),
+        watch: &FloodWatch,
+        answers: u64,
+    ) -> bool {
+        let Seen { now, flow, view, .. } = *seen;
+        let Self { buckets, sources, refused, .. } = self;
+        let Some(bucket) = buckets.get_key(key) else { return false };
+        if answers > 0 && bucket.since.is_some_and(|since| flow.start < since) {
+            return false;
+        }
+        let is_syn = watch.kind == FloodKind::Syn;
+        let hash = sources.key(view.source);
+        let few = sources.get_key(key).filter(|it| it.are_few());
+        let given = match &few {
+            Some(talkers) if talkers.is_talker(hash) => return true,
+            Some(_) => bucket.allowed(watch),
+            None => bucket.trickle(watch),
+        };
+        if bucket.is_early && is_syn {
+            // The trickle, or one that was sent again.
+            bucket.forgive(now, watch);
+            return false;
+        }
+        bucket.fill(now, given);
+        if bucket.take() {
+            return false;
+        }
+        let Transport::Tcp { sequence, .. } = view.parsed.transport else { return true };
+        let ends = (view.source, view.destination, view.source_port, view.destination_port);
+        let tries = refused.add_here(now, (bit, ends, sequence), 1, SENT_AGAIN_S);
+        let is_sent_again = is_syn && tries > 1;
+        if is_sent_again {
+            bucket.forgive(now, watch);
+        }
+        !is_sent_again
+    }
+
+    fn note_source(&mut self, now: Time, key: u64, view: &View<'_>) {
+        let hash = self.sources.key(view.source);
+        self.sources.enter_key(now, key).0.add(now, view.source, hash, 1);
+    }
+}
+
+/// Whether a packet sets up the connection whose SYN came before.
+fn is_set_up(flow: &Flow, direction: Direction) -> bool {
+    direction == Direction::Initiator && flow.tcp == Tcp::Established && !flow.is_established
+}
+
+/// What floods a packet may belong to: one of TCP, UDP, ICMP or RDMA; a request for a connection is
+/// a management datagram too; and any packet may be a flow's first.
+fn kinds(flow: &Flow, direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 3] {
+    let is_first = flow.packets == [1, 0];
+    let [kind, second] = kinds_of_packet(direction, view);
+    [kind, second, is_first.then_some(FloodKind::NewFlow)]
+}
+
+fn kinds_of_packet(direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 2] {
+    let parsed = view.parsed;
+    if let Some(rdma) = &parsed.rdma {
+        if mad::is_management(rdma) {
+            let header = mad::mad(view.bytes, parsed).map(|(header, _)| header);
+            let is_request = header.is_some_and(|it| {
+                it.management_class == mad::class::COMMUNICATION && it.attribute_id.get() == CM_REQ
+            });
+            return [Some(FloodKind::Mad), is_request.then_some(FloodKind::Cm)];
+        }
+        let kind = match rdma.opcode.operation() {
+            Operation::ReadRequest | Operation::Atomic => FloodKind::RdmaRead,
+            Operation::Write if weir_wire::ext::reth(view.bytes, rdma).is_some() => {
+                FloodKind::RdmaWrite
+            }
+            Operation::CongestionNotification => FloodKind::Cnp,
+            _ => return [None; 2],
+        };
+        return [Some(kind), None];
+    }
+    let kind = match parsed.transport {
+        Transport::Tcp { flags, .. } if flags & (SYN | ACK) == SYN => Some(FloodKind::Syn),
+        Transport::Udp { .. } if view.source_port == PORT_DNS => {
+            (direction == Direction::Initiator).then_some(FloodKind::Dns)
+        }
+        Transport::Udp { .. } if view.destination_port != PORT_ROCE => Some(FloodKind::Udp),
+        Transport::Icmp { .. } => Some(FloodKind::Icmp),
+        _ => None,
+    };
+    [kind, None]
+}
