@@ -50,6 +50,35 @@ fn tcp_moves_to_the_fast_path_and_every_frame_is_accounted_for() {
 }
 
 #[test]
+fn a_connection_that_was_inspected_for_long_moves_to_the_fast_path_and_is_counted() {
+    let Some(Stand { _turn, lab }) = stand("a_connection_that_was_inspected") else { return };
+    let rules = lab.folder().join("word.rules");
+    let drops = "drop tcp any any -> any any (content:\"/etc/shadow\"; sid:1;)\n";
+    std::fs::write(&rules, drops).unwrap();
+    let rules = format!("\n[rules]\npaths = [{:?}]\nbypass_mib = 1\n", rules.display().to_string());
+    let setup = Setup { tables_of_a: rules, ..forwarding("tc") };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let address = lab.host_v4(Side::B).into();
+    let (a, b) = (lab.host(Side::A), lab.host(Side::B));
+    // Less than the bound: all of it is inspected.
+    iperf::tcp(a, b, address, Extent::Bytes(500_000)).unwrap();
+    let before = gateways.status(Side::A).unwrap();
+    assert_eq!(fast(&before), 0, "{before:#}");
+    assert!(number(&before, "/pairs/0/detection/packets") > 0, "{before:#}");
+    assert_eq!(number(&before, "/pairs/0/detection/bypassed"), 0, "{before:#}");
+    let report = iperf::tcp(a, b, address, Extent::Seconds(3)).unwrap();
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true);
+    assert!(number(&status, "/pairs/0/detection/bypassed") > 0, "{status:#}");
+    let carried = number(&status, "/pairs/0/host/fast_bytes");
+    assert!(carried > report.bytes / 2, "{carried} of {}: {status:#}", report.bytes);
+    // What it carried is counted as received and forwarded.
+    let received = number(&status, "/pairs/0/host/received_bytes");
+    assert!(received >= report.bytes, "{received}: {status:#}");
+}
+
+#[test]
 fn a_stream_changes_paths_back_and_forth_and_nothing_is_lost_altered_or_reordered() {
     let Some(Stand { _turn, lab }) = stand("a_stream_changes_paths") else { return };
     let setup = forwarding("tc");
