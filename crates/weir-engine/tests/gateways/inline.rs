@@ -173,6 +173,24 @@ fn of_a_flood_that_few_hosts_send_theirs_is_dropped_and_others_pass() {
 }
 
 #[test]
+fn who_sends_a_syn_again_gets_through_a_flood_that_several_rules_tell() {
+    let rules =
+        include_str!("../../../../rules/flood.rules").replace("classtype:attempted-dos; ", "");
+    let rules = rules.replace("classtype:attempted-recon; ", "");
+    let mut gateway = gateway(&rules, |_| ());
+    flood(&mut gateway, VICTIM, 30_000, 1000);
+    let honest = |number: u32| syn([10, 67, 0, number as u8], VICTIM, number);
+    let mut first = 0;
+    for number in 0..20 {
+        first += gateway.receive(Side::Wire, &[honest(number)]).len();
+    }
+    assert!(first < 5, "the flood leaves no room: {first}");
+    flood(&mut gateway, VICTIM, 30_000, 1000);
+    let again: usize = (0..20).map(|it| gateway.receive(Side::Wire, &[honest(it)]).len()).sum();
+    assert!(again >= 19, "{again} of 20");
+}
+
+#[test]
 fn a_flood_on_all_hosts_of_a_network_is_one() {
     let rule = "drop tcp any any -> any any (flood:syn, by_dst, prefix 24, rate 1000; sid:9;)";
     let mut gateway = gateway(rule, |_| ());

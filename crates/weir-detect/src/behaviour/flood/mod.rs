@@ -105,12 +105,13 @@ pub struct FloodView {
 }
 
 /// A packet, and the flow that it is of.
-#[derive(Clone, Copy)]
 struct Seen<'a> {
     now: Time,
     flow: &'a Flow,
     direction: Direction,
     view: &'a View<'a>,
+    /// How often this SYN was to be refused, this time included, once one watch asked.
+    refusals: Option<u32>,
 }
 
 impl Floods {
@@ -196,14 +197,16 @@ impl Floods {
         }
         let Self { watches, counts } = self;
         counts.begun.get_or_insert(now);
-        let seen = Seen { now, flow, direction, view };
+        let mut seen = Seen { now, flow, direction, view, refusals: None };
         let mut signs = 0;
         for (bit, watch) in watches.iter() {
             if is_set_up && watch.counted == Counted::HalfOpen {
                 counts.take_off(&seen, *bit, watch);
             }
             let is_counted = watch.counted != Counted::Unasked || is_unasked;
-            if is_counted && kinds.contains(&Some(watch.kind)) && counts.is_over(&seen, *bit, watch)
+            if is_counted
+                && kinds.contains(&Some(watch.kind))
+                && counts.is_over(&mut seen, *bit, watch)
             {
                 signs |= 1 << *bit;
             }
@@ -287,8 +290,8 @@ impl Counts {
     }
 
     /// Whether the packet is of a flood.
-    fn is_over(&mut self, seen: &Seen<'_>, bit: u8, watch: &FloodWatch) -> bool {
-        let Seen { now, flow, direction, view } = *seen;
+    fn is_over(&mut self, seen: &mut Seen<'_>, bit: u8, watch: &FloodWatch) -> bool {
+        let Seen { now, flow, direction, view, .. } = *seen;
         let answers = flow.packets[1 - direction.index()];
         if watch.kind == FloodKind::Udp && answers * ANSWERED >= flow.packets[direction.index()] {
             return false;
@@ -320,14 +323,14 @@ impl Counts {
         } else if is_to && !bucket.is_early {
             self.note_source(now, key, view);
         }
-        !is_to || self.is_of_flood_to(seen, (key, bit), watch, answers)
+        !is_to || self.is_of_flood_to(seen, key, watch, answers)
     }
 
     /// Whether a packet to whom a flood goes is one of it.
     fn is_of_flood_to(
         &mut self,
-        seen: &Seen<'_>,
-        (key, bit): (u64, u8),
+        seen: &mut Seen<'_>,
+        key: u64,
         watch: &FloodWatch,
         answers: u64,
     ) -> bool {
@@ -356,8 +359,8 @@ impl Counts {
         }
         let Transport::Tcp { sequence, .. } = view.parsed.transport else { return true };
         let ends = (view.source, view.destination, view.source_port, view.destination_port);
-        let tries = refused.add_here(now, (bit, ends, sequence), 1, SENT_AGAIN_S);
-        let is_sent_again = is_syn && tries > 1;
+        let count = || refused.add_here(now, (ends, sequence), 1, SENT_AGAIN_S);
+        let is_sent_again = is_syn && *seen.refusals.get_or_insert_with(count) > 1;
         if is_sent_again {
             bucket.forgive(now, watch);
         }
