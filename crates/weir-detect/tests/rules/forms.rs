@@ -235,3 +235,34 @@ fn what_counts_and_what_follows_something_must_fit() {
         assert!(!runs(TCP, wrong), "{wrong}");
     }
 }
+
+#[test]
+fn what_is_replaced_is_as_long_and_stands_in_the_payload_of_packets() {
+    for right in [
+        "content:\"abc\"; replace:\"x|00|y\";",
+        "content:\"abc\"; nocase; replace:\"xyz\"; offset:3;",
+        "pkt_data; content:\"abc\"; replace:\"xyz\";",
+        "flow:established,to_server; content:\"a\"; content:\"b\"; distance:1; replace:\"c\";",
+    ] {
+        assert!(runs(TCP, right), "{right}");
+    }
+    for wrong in [
+        "replace:\"abc\";",
+        "content:\"abc\"; replace:\"ab\";",
+        "content:\"abc\"; replace:abc;",
+        "content:\"abc\"; replace:!\"xyz\";",
+        "content:!\"abc\"; replace:\"xyz\";",
+        "http.uri; content:\"abc\"; replace:\"xyz\";",
+        "http.uri; content:\"abc\"; pkt_data; content:\"abc\"; replace:\"xyz\";",
+        "flow:only_stream; content:\"abc\"; replace:\"xyz\";",
+    ] {
+        assert!(!runs(TCP, wrong), "{wrong}");
+    }
+    let abc = "content:\"abc\"; replace:\"xyz\";";
+    for (protocol, may) in [("udp", true), ("ip", true), ("http", true), ("tcp-pkt", true)]
+        .into_iter()
+        .chain([("tcp-stream", false), ("icmp", false), ("rdma", false)])
+    {
+        assert_eq!(runs(&format!("alert {protocol} any any -> any any"), abc), may, "{protocol}");
+    }
+}
