@@ -229,9 +229,10 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
         return Err(Refused::new("ip_proto", "the rule names its protocol: write `ip`"));
     }
     let headers = || rule.buffers.iter().map(|it| it.key.buffer).filter(|it| it.is_header());
-    let asks_packets = rule.tests.iter().any(HeaderTest::is_of_packet)
+    let is_address = |it: &Buffer| matches!(it, Buffer::IpSource | Buffer::IpDestination);
+    let asks_packets = !rule.tests.iter().all(HeaderTest::goes_with_stream)
         || !rule.flow_counts.is_empty()
-        || headers().next().is_some();
+        || !headers().all(|it| is_address(&it));
     if own == P::TcpStream && (asks_packets || rule.flow.only_stream == Some(false)) {
         return Err(Refused::new("tcp-stream", "it asks for what packets have: write `tcp`"));
     }
