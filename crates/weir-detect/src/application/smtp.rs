@@ -126,9 +126,13 @@ impl Parser for Smtp {
             let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
             file.is_some_and(|file| file.content.bytes.len() >= it.looked_at + FILE_STEP)
         };
-        if self.is_fresh || self.transaction.as_ref().is_some_and(has_grown) || self.comes_further()
-        {
+        let has_grown = self.transaction.as_ref().is_some_and(has_grown);
+        let comes_further = self.comes_further();
+        if self.is_fresh || has_grown || (comes_further && side == 0) {
             self.tell(None, said);
+        } else if comes_further {
+            // What clients say is looked at with them.
+            said.units.push(self.unit());
         }
     }
 
@@ -172,6 +176,14 @@ impl Smtp {
         }
         progress.reach(state);
         progress.show()
+    }
+
+    /// A unit that tells of the state alone.
+    fn unit(&self) -> Unit {
+        let (number, progress) = self.progress[self.side];
+        let mut unit = Unit::new(Protocol::Smtp, number);
+        unit.states = Some(progress.states());
+        unit
     }
 
     fn odd(&mut self, event: AppEvent) {
@@ -361,9 +373,7 @@ impl Smtp {
     fn tell(&mut self, ended: Option<&File>, said: &mut Said) {
         self.is_fresh = false;
         self.comes_further();
-        let (number, progress) = self.progress[self.side];
-        let mut unit = Unit::new(Protocol::Smtp, number);
-        unit.states = Some(progress.states());
+        let mut unit = self.unit();
         let Some(transaction) = &self.transaction else { return said.units.push(unit) };
         unit.some_text(Buffer::SmtpHelo, self.greeting.as_deref());
         unit.some_text(Buffer::SmtpSender, transaction.sender.as_deref());

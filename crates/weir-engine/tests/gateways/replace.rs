@@ -222,3 +222,18 @@ fn a_segment_that_is_sent_again_is_replaced_again_and_one_text_over_two_only_tol
     gateway.engine.take_alerts(&mut |_, _| told += 1);
     assert_eq!(told, 3, "the text over two segments too");
 }
+
+#[test]
+fn what_rdma_carries_is_told_and_stays_for_its_icrc() {
+    // A SEND of one packet.
+    let bth = [4, 0, 0xff, 0xff, 0, 0, 0, 0x17, 0, 0, 0, 9];
+    let datagram = [&bth[..], b"so evil.", &[0; 4]].concat();
+    let mut packet = [[0xc0, 1], [0x12, 0xb7]].concat();
+    packet.extend([(8 + datagram.len() as u16).to_be_bytes(), [0, 0]].concat());
+    packet.extend(datagram);
+    let packet = ipv4(CLIENT, SERVER, UDP, 0, &packet);
+    let rule = "alert udp any any -> any any (content:\"evil\"; replace:\"good\"; sid:1;)";
+    let mut gateway = gateway(rule, |_| ());
+    assert_eq!(passed(&mut gateway, packet.clone()), packet);
+    assert_eq!(replaced(&gateway), [0, 1]);
+}

@@ -100,9 +100,9 @@ struct Said {
 heap_size!(Said { hello, chain, certificate });
 
 /// Whether a stream that begins so may be TLS: with a record of a handshake, in which other
-/// messages may come before the hello (RFC 5246 s7.4.1.1), or with a hello of SSL 2.
-pub(crate) fn begins(bytes: &[u8]) -> bool {
-    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..]) || ssl2::begins(bytes)
+/// messages may come before the hello (RFC 5246 s7.4.1.1), or, a client's, with a hello of SSL 2.
+pub(crate) fn begins(side: usize, bytes: &[u8]) -> bool {
+    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..]) || (side == 0 && ssl2::begins(bytes))
 }
 
 impl Session {
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn the_server_name_is_read_however_the_stream_is_cut() {
         let bytes = hello(b"www.example.org");
-        assert!(begins(&bytes));
+        assert!(begins(0, &bytes) && begins(1, &bytes));
         for piece in 1..bytes.len() {
             let mut session = Session::default();
             let told = bytes.chunks(piece).map(|it| session.take(0, it)).filter(|it| *it).count();
@@ -424,7 +424,7 @@ mod tests {
         let in_own = [asked.as_slice(), &asked, &hello].concat();
         let empty = [&[RECORD_HANDSHAKE, 3, 1, 0, 0], hello.as_slice()].concat();
         for bytes in [in_one, in_own, empty] {
-            assert!(begins(&bytes));
+            assert!(begins(0, &bytes) && begins(1, &bytes));
             let mut session = Session::default();
             assert!(session.take(0, &bytes));
             assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
