@@ -85,9 +85,15 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         needs_packet,
         needs_stream,
     };
-    check_packet(&rule)?;
-    hook::settle(&mut rule)?;
-    if asks_nothing_said(&rule) {
+    settle(&mut rule)?;
+    Ok(rule)
+}
+
+/// Checks what the rule says together, and finds out what follows from it.
+fn settle(rule: &mut Rule) -> Result<(), Refused> {
+    check_packet(rule)?;
+    hook::settle(rule)?;
+    if asks_nothing_said(rule) {
         // Of a stream as such there is nothing to look at.
         if rule.header.protocol == Protocol::TcpStream {
             rule.header.protocol = Protocol::Tcp;
@@ -96,11 +102,11 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
             (rule.needs_packet, rule.needs_stream) = (true, false);
         }
     }
-    check_buffers(&mut rule)?;
-    rule.facts = crate::ruleset::Facts::of(&rule);
-    replace::settle(&mut rule)?;
-    rule.fast = fast_pattern(&mut rule);
-    Ok(rule)
+    check_buffers(rule)?;
+    rule.facts = crate::ruleset::Facts::of(rule);
+    replace::settle(rule)?;
+    rule.fast = fast_pattern(rule);
+    Ok(())
 }
 
 /// What the options say.
