@@ -155,6 +155,8 @@ pub(crate) enum MessageUpdate {
     Http(u64),
     Tls,
     Ssh,
+    /// A session of either came into another state.
+    State,
     Dns(dns::Message),
     /// What is odd about a session that comes no further by it.
     Odd(Vec<AppEvent>),
@@ -228,8 +230,14 @@ impl Conversation {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),
         };
+        let ends = |it: &Self| it.streams[side].ends_at(first, view.payload.len());
         if is_opaque {
-            return self.passed(side, taken, view.payload);
+            let mut progress = self.passed(side, taken, view.payload);
+            if seen & flags::FIN != 0 && ends(self) {
+                self.close(side, &mut progress);
+            }
+            self.tell_odd(side, &mut progress.messages);
+            return progress;
         }
         let mut progress = Progress::from(taken);
         if taken.waits && taken.new == 0 {
@@ -252,7 +260,7 @@ impl Conversation {
             let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
             progress.is_decided = is_known && !was_decided || (was != told && was.is_some());
         }
-        if seen & flags::FIN != 0 && self.streams[side].ends_at(first, view.payload.len()) {
+        if seen & flags::FIN != 0 && ends(self) {
             self.close(side, &mut progress);
         }
         if let (true, Application::Http(connection)) =
@@ -281,6 +289,13 @@ impl Conversation {
         let is_part = taken.is_part;
         let mut progress = Progress { is_part, is_opaque: true, ..Progress::default() };
         let new = &payload[payload.len() - taken.new..];
+        if let Application::Tls(session) = &mut self.application {
+            match taken.gaps > 0 {
+                true => session.lose(side),
+                false => session.pass(side, new),
+            }
+            progress.messages.extend(session.shows(side).then_some(MessageUpdate::State));
+        }
         match &mut self.framer {
             Some(framer) if taken.gaps > 0 => framer.lose(),
             Some(framer) => framer.take(Protocol::Tls, side, (new, &[]), &mut progress.frames),
@@ -298,6 +313,10 @@ impl Conversation {
                     framer.close(Protocol::Http, side, &mut progress.frames);
                 }
             }
+            Application::Tls(session) => {
+                session.close(side);
+                progress.messages.extend(session.shows(side).then_some(MessageUpdate::State));
+            }
             Application::Other(_, Some(parser)) => {
                 let mut heard = Heard::default();
                 parser.close(side, &mut heard.said);
@@ -311,6 +330,9 @@ impl Conversation {
     fn lose(&mut self, side: usize, count: u32) {
         if let Application::Http(connection) = &mut self.application {
             connection.lose(side, u64::from(count));
+        }
+        if let Application::Tls(session) = &mut self.application {
+            session.lose(side);
         }
         if matches!(self.application, Application::Websocket(..)) {
             self.application = Application::Other(Protocol::Websocket, None);
@@ -427,12 +449,16 @@ impl Conversation {
             (MessageUpdate::Http(number), Application::Http2(connection)) => {
                 Some(Message::Http(connection.transaction_of(*number)?, side))
             }
-            (MessageUpdate::Tls, Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (MessageUpdate::Ssh, Application::Ssh(session)) => Some(Message::Ssh(session, side)),
+            (
+                MessageUpdate::Tls | MessageUpdate::State | MessageUpdate::Odd(_),
+                Application::Tls(session),
+            ) => Some(Message::Tls(session, side)),
+            (
+                MessageUpdate::Ssh | MessageUpdate::State | MessageUpdate::Odd(_),
+                Application::Ssh(session),
+            ) => Some(Message::Ssh(session, side)),
             (MessageUpdate::Dns(message), _) => Some(Message::Dns(message)),
             (MessageUpdate::Unit(unit), _) => Some(Message::Unit(unit)),
-            (MessageUpdate::Odd(_), Application::Tls(session)) => Some(Message::Tls(session, side)),
-            (MessageUpdate::Odd(_), Application::Ssh(session)) => Some(Message::Ssh(session, side)),
             (MessageUpdate::Odd(_), Application::Dns(dns)) => Some(Message::Dns(&dns.odd)),
             _ => None,
         }
@@ -635,11 +661,13 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             if session.take(side, bytes) {
                 messages.push(MessageUpdate::Tls);
             }
+            messages.extend(session.shows(side).then_some(MessageUpdate::State));
         }
         Application::Ssh(session) => {
             if session.take(side, bytes) {
                 messages.push(MessageUpdate::Ssh);
             }
+            messages.extend(session.shows(side).then_some(MessageUpdate::State));
         }
         Application::Dns(stream) => {
             stream.take(side, bytes, &mut |it| messages.push(MessageUpdate::Dns(it)));

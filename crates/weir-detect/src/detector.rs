@@ -210,6 +210,8 @@ pub struct Counters {
     pub stream_gaps: u64,
     /// Bits, integers, texts and values of sets that found no room.
     pub bits_lost: u64,
+    /// Texts that are not replaced, for too many are in one packet.
+    pub replacements_lost: u64,
     /// Matches that a threshold had no room to count.
     pub thresholds_lost: u64,
     /// Packets that were not looked at: their flow was looked at for long enough.

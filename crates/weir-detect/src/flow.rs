@@ -87,7 +87,7 @@ impl RecordState {
             MessageUpdate::Unit(unit) => unit.number + 1,
             MessageUpdate::Dns(_) => self.transactions + 1,
             MessageUpdate::Tls | MessageUpdate::Ssh => 1,
-            MessageUpdate::Odd(_) => 0,
+            MessageUpdate::State | MessageUpdate::Odd(_) => 0,
         };
         self.transactions = self.transactions.max(count);
     }

@@ -90,6 +90,7 @@ pub use detector::{
     Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet, Unseen,
 };
 pub use digest::FileDigests;
+pub use evaluate::Replacement;
 pub use flow::FlowSlot;
 pub use packet::Vlans;
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};

@@ -289,6 +289,7 @@ fn transport(place: usize) -> Transport {
 
 fn is_of_packets(rule: &Rule, transport: Transport) -> bool {
     rule.needs_packet
+        || rule.replaces
         || rule.is_of_operation()
         // Over anything but TCP there is no stream.
         || (rule.needs_stream

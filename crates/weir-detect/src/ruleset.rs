@@ -58,6 +58,8 @@ pub(crate) struct Needs {
     pub(crate) digests: FileDigests,
     /// Some rule looks at frames.
     pub(crate) frames: bool,
+    /// Some rule asks how far a session has come.
+    pub(crate) states: bool,
     /// Every rule asks for a sign of a flood, a scan or an attack, which most packets have not.
     pub(crate) signs_alone: bool,
 }
@@ -70,12 +72,11 @@ impl Needs {
         self.digests = asked.fold(self.digests, FileDigests::and);
         self.events |= rule.tests.iter().any(|it| matches!(it, HeaderTest::Event(_)));
         self.applications |= rule.is_of_application() || !rule.spoken.is_empty();
-        let is_told = |it: &HeaderTest| match it {
-            HeaderTest::Event(event) => event.is_of_application(),
-            _ => false,
-        };
+        let is_told =
+            |it: &HeaderTest| matches!(it, HeaderTest::Event(it) if it.is_of_application());
         self.applications |= rule.tests.iter().any(is_told);
         self.frames |= rule.frame().is_some();
+        self.states |= matches!(rule.hook, Some(Hook::State(_) | Hook::Compared { .. }));
     }
 }
 

@@ -73,7 +73,7 @@ impl Run {
         &mut self,
         plain: &mut Plain,
         side: Side,
-        frame: &Frame<'_>,
+        frame: &mut Frame<'_>,
     ) -> Result<Option<Observed>, DropReason> {
         plain.pass(side, frame, self.walker.parsed(), &mut self.place)
     }

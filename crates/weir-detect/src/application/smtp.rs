@@ -6,6 +6,7 @@ use super::mime::{File, Mail};
 use super::unit::{FileTold, Record, Said, Unit};
 use super::{Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
+use crate::buffers::progress::Progress;
 use crate::digest::Digests;
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
@@ -21,6 +22,10 @@ const WAITING_MAX: usize = 64;
 const RECEIVERS_MAX: usize = 128;
 /// A file is looked at again when it has grown by so much.
 const FILE_STEP: usize = 16 * 1024;
+
+/// States of a transaction behind its beginning, by their places among those that rules name.
+const DATA: usize = 1;
+const COMPLETE: usize = 2;
 
 /// A command, as far as replies to it matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +55,8 @@ struct Transaction {
     sender: Option<Vec<u8>>,
     receivers: Vec<Vec<u8>>,
     mail: Option<Mail>,
+    /// No more of it comes.
+    is_over: bool,
     events: AppEvents,
     /// Bytes of the file at hand that were looked at.
     looked_at: usize,
@@ -73,6 +80,10 @@ pub(crate) struct Smtp {
     is_over: bool,
     /// What changed since rules looked.
     is_fresh: bool,
+    /// Whose bytes are taken in.
+    side: usize,
+    /// How far the transaction of that number has come, as rules look at it with each side.
+    progress: [(u64, Progress); 2],
 }
 heap_size!(Smtp { lines, greeting, transaction });
 
@@ -88,12 +99,15 @@ impl Default for Smtp {
             was_welcomed: false,
             is_over: false,
             is_fresh: false,
+            side: 0,
+            progress: Default::default(),
         }
     }
 }
 
 impl Parser for Smtp {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        self.side = side;
         let mut rest = bytes;
         while !rest.is_empty() && !self.is_over {
             match (side, self.mode) {
@@ -112,8 +126,13 @@ impl Parser for Smtp {
             let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
             file.is_some_and(|file| file.content.bytes.len() >= it.looked_at + FILE_STEP)
         };
-        if self.is_fresh || self.transaction.as_ref().is_some_and(has_grown) {
+        let has_grown = self.transaction.as_ref().is_some_and(has_grown);
+        let comes_further = self.comes_further();
+        if self.is_fresh || has_grown || (comes_further && side == 0) {
             self.tell(None, said);
+        } else if comes_further {
+            // What clients say is looked at with them.
+            said.units.push(self.unit());
         }
     }
 
@@ -137,6 +156,34 @@ impl Smtp {
             self.count += 1;
         }
         self.transaction.get_or_insert_with(|| Transaction { number, ..Transaction::default() })
+    }
+
+    /// The number of the transaction at hand, or the last, and its state.
+    fn state(&self) -> Option<(u64, usize)> {
+        match &self.transaction {
+            Some(it) if it.is_over => Some((it.number, COMPLETE)),
+            Some(it) => Some((it.number, if it.mail.is_some() { DATA } else { 0 })),
+            None => Some((self.count.checked_sub(1)?, COMPLETE)),
+        }
+    }
+
+    /// Whether it has come further since rules looked at it with this side, who do so now.
+    fn comes_further(&mut self) -> bool {
+        let Some((number, state)) = self.state() else { return false };
+        let (known, progress) = &mut self.progress[self.side];
+        if *known != number {
+            (*known, *progress) = (number, Progress::default());
+        }
+        progress.reach(state);
+        progress.show()
+    }
+
+    /// A unit that tells of the state alone.
+    fn unit(&self) -> Unit {
+        let (number, progress) = self.progress[self.side];
+        let mut unit = Unit::new(Protocol::Smtp, number);
+        unit.states = Some(progress.states());
+        unit
     }
 
     fn odd(&mut self, event: AppEvent) {
@@ -313,7 +360,8 @@ impl Smtp {
 
     /// Has rules look at a transaction of which no more comes.
     fn tell_last(&mut self, said: &mut Said) {
-        let Some(transaction) = &self.transaction else { return };
+        let Some(transaction) = &mut self.transaction else { return };
+        transaction.is_over = true;
         let had_files = !transaction.files.is_empty();
         self.tell(None, said);
         if let Some(unit) = said.units.last_mut() {
@@ -324,8 +372,9 @@ impl Smtp {
     /// Has rules look at the transaction, and at a file that ended.
     fn tell(&mut self, ended: Option<&File>, said: &mut Said) {
         self.is_fresh = false;
-        let Some(transaction) = &self.transaction else { return };
-        let mut unit = Unit::new(Protocol::Smtp, transaction.number);
+        self.comes_further();
+        let mut unit = self.unit();
+        let Some(transaction) = &self.transaction else { return said.units.push(unit) };
         unit.some_text(Buffer::SmtpHelo, self.greeting.as_deref());
         unit.some_text(Buffer::SmtpSender, transaction.sender.as_deref());
         transaction.receivers.iter().for_each(|it| unit.text(Buffer::SmtpReceiver, it));

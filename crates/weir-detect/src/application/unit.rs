@@ -22,6 +22,8 @@ pub(crate) struct Unit {
     numbers: Vec<(Field, i64)>,
     /// Of files that are whole.
     digests: Vec<Digests>,
+    /// The states that its transaction came through since rules looked at it; `None`: it is whole.
+    pub(crate) states: Option<(usize, usize)>,
     /// No more of its transaction comes.
     pub(crate) is_last: bool,
     /// Numbers of the call that it is have their lowest byte first.
@@ -44,6 +46,7 @@ impl Unit {
             texts: Vec::new(),
             numbers: Vec::new(),
             digests: Vec::new(),
+            states: None,
             is_last: false,
             is_little: false,
             had_files: false,

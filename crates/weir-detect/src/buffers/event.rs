@@ -163,7 +163,11 @@ events! {
     TlsHeader "tls.invalid_tls_header"
     TlsRecord "tls.invalid_ssl_record"
     TlsErrorMessage "tls.error_message_encountered"
-    TlsHeartbeat "tls.heartbeat_message";
+    TlsHeartbeat "tls.heartbeat_message"
+    TlsHeartbeatLeak "tls.dataleak_heartbeat_mismatch"
+    TlsSsl2Header "tls.invalid_sslv2_header"
+    TlsManyRecords "tls.too_many_records_in_packet"
+    TlsManyAlternativeNames "tls.too_many_subject_alternative_names";
     Ssh:
     SshBanner "ssh.invalid_banner"
     SshLongBanner "ssh.long_banner"

@@ -3,6 +3,7 @@
 pub(crate) mod dns;
 pub(crate) mod event;
 pub(crate) mod http;
+pub(crate) mod progress;
 pub(crate) mod ssh;
 pub(crate) mod tls;
 mod transform;

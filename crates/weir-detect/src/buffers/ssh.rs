@@ -2,6 +2,7 @@
 //! offer to encrypt by, whose digest is called HASSH.
 
 use super::event::{AppEvent, AppEvents};
+use super::progress::Progress;
 use crate::digest;
 use crate::heap::heap_size;
 use crate::rule::Buffer;
@@ -20,10 +21,15 @@ const LISTS_AT: usize = 4 + 1 + 1 + 16;
 /// Its lists up to those of languages.
 const LISTS: usize = 8;
 
+/// States by their places among those that rules name: a side's line has come; both encrypt.
+const BANNER_DONE: usize = 2;
+const FINISHED: usize = 3;
+
 /// What both sides say.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     sides: [Banner; 2],
+    progress: [Progress; 2],
     is_told: bool,
 }
 heap_size!(Session { sides });
@@ -31,7 +37,24 @@ heap_size!(Session { sides });
 impl Session {
     /// Takes in a side's next bytes; whether they told something.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
-        self.sides[side].take(side, bytes)
+        let told = self.sides[side].take(side, bytes);
+        let state = match &self.sides {
+            sides if sides.iter().all(|it| it.is_encrypted) => FINISHED,
+            sides if !sides[side].protocol.is_empty() => BANNER_DONE,
+            _ => 0,
+        };
+        self.progress[side].reach(state);
+        told
+    }
+
+    /// Whether a side has come further since rules looked at it, who do so now.
+    pub(crate) fn shows(&mut self, side: usize) -> bool {
+        self.progress[side].show()
+    }
+
+    /// The states that a side came through before rules look at it.
+    pub(crate) fn states(&self, side: usize) -> (usize, usize) {
+        self.progress[side].states()
     }
 
     /// Calls `look` with the buffer as a side has it, if it has; what `look` says.
@@ -89,6 +112,8 @@ struct Banner {
     is_done: bool,
     /// Nothing more is looked at.
     is_over: bool,
+    /// All that follows is encrypted.
+    is_encrypted: bool,
     /// Bytes of a packet that are passed over.
     left: usize,
     protocol: Vec<u8>,
@@ -156,7 +181,7 @@ impl Banner {
                 return told;
             }
             if kind == NEWKEYS {
-                (self.is_over, self.held) = (true, Vec::new());
+                (self.is_over, self.is_encrypted, self.held) = (true, true, Vec::new());
                 return told;
             }
             let length = 4 + length as usize;

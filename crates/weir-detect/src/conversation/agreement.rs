@@ -146,7 +146,7 @@ fn begun(side: usize, bytes: &[u8]) -> Option<Protocol> {
         (0, _) if begins(&[b"EHLO", b"HELO", b"QUIT"]) => Protocol::Smtp,
         (0, _) if begins(&[b"USER ", b"PASS ", b"PORT "]) => Protocol::Ftp,
         (1, _) if begins(&[b"220 ("]) => Protocol::Ftp,
-        _ if tls::begins(bytes) => Protocol::Tls,
+        _ if tls::begins(side, bytes) => Protocol::Tls,
         _ => return None,
     })
 }

@@ -38,7 +38,7 @@ impl Conversation {
         if side == 0 && http2::begins(window) {
             return Application::Http2(Box::new(http2::Connection::new()));
         }
-        if tls::begins(window) {
+        if tls::begins(side, window) {
             return Application::Tls(Box::default());
         }
         if window.starts_with(b"SSH-") {

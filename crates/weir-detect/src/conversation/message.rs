@@ -122,7 +122,10 @@ impl Message<'_> {
             Self::Http(transaction, side) => {
                 transaction.states[*side].is_some_and(|it| hook.holds(it))
             }
-            _ => true,
+            Self::Tls(session, side) => hook.holds(session.states(*side)),
+            Self::Ssh(session, side) => hook.holds(session.states(*side)),
+            Self::Unit(unit) => unit.states.is_none_or(|it| hook.holds(it)),
+            Self::Dns(_) | Self::Frame(_) => true,
         }
     }
 

@@ -43,6 +43,7 @@ impl Evaluator {
     pub(crate) fn forget(&mut self) {
         self.refused = None;
         self.would_drop.clear();
+        self.replacements.clear();
         self.untold_drop = None;
     }
 
@@ -88,6 +89,7 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         self.keep_captured(flow);
+        self.keep_replaced((rule, index), sight);
         for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
             self.put_bit(bit, flow, scene);
             self.first_putter = self.first_putter.min(index);
@@ -132,7 +134,8 @@ impl Evaluator {
             self.tell(index, blocked, sight, flow, scene, alerts);
         }
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
-            if is_of_flow {
+            // What follows in a flow that is looked at no further goes on.
+            if is_of_flow && !rule.bypasses {
                 flow.dropped_by = Some(index);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
@@ -157,6 +160,7 @@ impl Evaluator {
         decision: &mut Decision,
     ) {
         self.would_drop.retain(|it| *it < index);
+        self.replacements.retain(|it| it.rule <= index);
         let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
         self.counters.alerts -= taken_back as u64;
         if let Decision::Drop { rule } | Decision::Reject { rule } = *decision
@@ -184,7 +188,7 @@ impl Evaluator {
     /// Whether a rule about packets and streams that matched the packet matches the stream that it
     /// continues: then it goes for the flow.
     fn is_of_stream_too(&mut self, rule: &Rule, flow: &mut Flow, scene: &Scene<'_>) -> bool {
-        let is_of_both = rule.needs_packet && rule.needs_stream && rule.has_payload();
+        let is_of_both = self.looks_at_packets(rule) && rule.needs_stream && rule.has_payload();
         if !(is_of_both && rule.scope.is_none() && self.continues) {
             return false;
         }

@@ -45,7 +45,7 @@ impl Evaluator {
             if self.matches(rule, flow, scene, sight) {
                 // Who waits looks at the stream later, with another packet.
                 let waits = self.limits.waits_for_acknowledgment;
-                if rule.needs_packet && rule.needs_stream && !waits {
+                if self.looks_at_packets(rule) && rule.needs_stream && !waits {
                     self.of_packet_too.push(*index);
                 }
                 outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
@@ -60,6 +60,12 @@ impl Evaluator {
         outcome
     }
 
+    /// Whether the rule looks at packets whose stream is looked at: inline, where what it finds
+    /// there may be replaced, too.
+    pub(super) fn looks_at_packets(&self, rule: &Rule) -> bool {
+        rule.needs_packet || (rule.replaces && !self.limits.waits_for_acknowledgment)
+    }
+
     pub(super) fn matches(
         &mut self,
         rule: &Rule,
@@ -72,6 +78,7 @@ impl Evaluator {
         self.counters.evaluations += 1;
         self.variables = Variables::default();
         self.captured.clear();
+        self.replaced.clear();
         self.sets.forget_found();
         view.is_of(protocol)
             && (protocol != Protocol::PacketHeader || is_for(rule, view))
@@ -162,8 +169,8 @@ impl Evaluator {
 
     fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
         let mut cost = Cost::default();
-        let Self { variables, sets, captured: texts, .. } = self;
-        let memory = Memory { variables, sets, texts };
+        let Self { variables, sets, captured: texts, replaced, .. } = self;
+        let memory = Memory { variables, sets, texts, replaced };
         let holds = inspect::holds(&test.steps, bytes, memory, &mut cost);
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);

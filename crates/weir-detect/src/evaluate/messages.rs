@@ -23,7 +23,10 @@ impl Evaluator {
                 self.messages += 1;
                 self.messages
             }
-            MessageUpdate::Tls | MessageUpdate::Ssh | MessageUpdate::Odd(_) => 0,
+            MessageUpdate::Tls
+            | MessageUpdate::Ssh
+            | MessageUpdate::State
+            | MessageUpdate::Odd(_) => 0,
         }
     }
 

@@ -10,8 +10,11 @@ mod matching;
 mod messages;
 mod oddities;
 mod operations;
+mod replacements;
 mod sessions;
 mod units;
+
+pub use replacements::Replacement;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +33,7 @@ use crate::detector::{Counters, Decision, Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::flow::Flow;
 use crate::hosts::Hosts;
-use crate::inspect::{Bytes, Texts, Variables};
+use crate::inspect::{Bytes, Replaced, Texts, Variables};
 use crate::matcher::{MatcherError, Scratch};
 use crate::packet::{Gist, View};
 use crate::payload::{Kind, Transport};
@@ -92,6 +95,10 @@ pub(crate) struct Evaluator {
     variables: Variables,
     /// What the expressions of the rule at hand captured.
     captured: Texts,
+    /// Contents of the rule at hand that are to be replaced.
+    replaced: Vec<Replaced>,
+    /// Those of all rules that matched the packet at hand.
+    pub(crate) replacements: Vec<Replacement>,
     /// Texts that rules captured of the packet at hand, by their names.
     of_packet: Vec<(u32, Vec<u8>)>,
     pub(crate) sets: Datasets,
@@ -251,6 +258,8 @@ impl Evaluator {
             app_events: Vec::new(),
             variables: Variables::default(),
             captured: Texts::default(),
+            replaced: Vec::new(),
+            replacements: Vec::new(),
             of_packet: Vec::new(),
             sets: Datasets::new(rules.datasets(), limits.seed),
             late: Vec::new(),
@@ -424,13 +433,15 @@ impl Evaluator {
         if is_first && bare.joins_hosts {
             self.look_at_hosts(flow, scene, alerts, decision)?;
         }
+        let replaces = !self.limits.waits_for_acknowledgment;
         self.each(flow, scene, alerts, decision, &|rule| {
+            let needs_packet = rule.needs_packet || (replaces && rule.replaces);
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
-                true => rule.is_of_spoken() || is_udp || rule.needs_packet,
+                true => rule.is_of_spoken() || is_udp || needs_packet,
                 _ if rule.has_payload() && view.payload.is_empty() => false,
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
-                false => rule.needs_packet || !is_part || !rule.has_payload(),
+                false => needs_packet || !is_part || !rule.has_payload(),
             };
             let is_here = is_here && !rule.joins_hosts() && (is_first || !rule.is_of_addresses());
             is_here.then_some(Sight {
@@ -651,9 +662,11 @@ impl Evaluator {
                     let message = Message::Dns(message);
                     self.message(flow, scene, message, payload, alerts, decision)
                 }
-                (MessageUpdate::Tls | MessageUpdate::Ssh, Some(conversation)) => {
-                    self.session(flow, scene, (told, conversation), alerts, decision)
-                }
+                (MessageUpdate::State, _) if !scene.rules.needs().states => continue,
+                (
+                    MessageUpdate::Tls | MessageUpdate::Ssh | MessageUpdate::State,
+                    Some(conversation),
+                ) => self.session(flow, scene, (told, conversation), alerts, decision),
                 (told, Some(conversation)) => {
                     let payload = conversation.window(side).0;
                     let Some(message) = conversation.message(told, side) else { continue };

@@ -10,7 +10,8 @@ use crate::flow::Flow;
 use crate::inspect::Bytes;
 
 impl Evaluator {
-    /// A session of which a side has shown more: what matched it does not again.
+    /// A session of which a side has shown more, or that came into another state, which rules look
+    /// at that ask: what matched it does not again.
     pub(super) fn session(
         &mut self,
         flow: &mut Flow,
@@ -27,7 +28,9 @@ impl Evaluator {
         let candidates = std::mem::take(&mut self.candidates);
         for index in &candidates {
             let rule = scene.rules.rule(*index);
-            if !rule.is_of_messages(false) || conversation.of_session[side].contains(index) {
+            let is_meant = *told != MessageUpdate::State || rule.hook.is_some();
+            let is_known = conversation.of_session[side].contains(index);
+            if !rule.is_of_messages(false) || !is_meant || is_known {
                 continue;
             }
             let payload = Some(Bytes::whole(conversation.window(side).0));

@@ -72,21 +72,18 @@ const KINDS: [(Protocol, &[&str]); 17] = [
 ];
 
 impl FrameKind {
+    /// Of `tls.stream`, which is no unit, the protocol.
+    pub(crate) fn stream(text: &str, rule: Option<Protocol>) -> Result<Option<Protocol>, String> {
+        let (protocol, "stream") = named(text, rule)? else { return Ok(None) };
+        if protocol.is_of_datagrams_alone() || rule == Some(Protocol::Udp) {
+            return Err(format!("`{text}` comes in datagrams, which are no stream"));
+        }
+        Ok(Some(if protocol == Protocol::Http { Protocol::Http1 } else { protocol }))
+    }
+
     /// `tls.pdu`, or `pdu` alone in a rule of TLS.
     pub(crate) fn parse(text: &str, rule: Option<Protocol>) -> Result<Self, String> {
-        let text = text.trim();
-        let application = |it: &Protocol| it.is_application();
-        let long = text.split_once('.').and_then(|(protocol, name)| {
-            Some((Protocol::from_name(protocol).filter(application)?, name))
-        });
-        let (protocol, name) = match (long, rule.filter(application)) {
-            (Some((protocol, _)), Some(rule)) if !rule.means(protocol) => {
-                return Err(format!("`{text}` belongs to another protocol than the rule's"));
-            }
-            (Some(long), _) => long,
-            (None, Some(rule)) => (rule, text),
-            (None, None) => return Err(format!("`{text}`: of which protocol?")),
-        };
+        let (protocol, name) = named(text, rule)?;
         let kind = Self::of(protocol, name).ok_or_else(|| format!("no frame `{text}` is known"))?;
         let is_carried = match rule {
             Some(Protocol::Udp) => protocol.is_of_datagrams(),
@@ -117,6 +114,23 @@ impl FrameKind {
     /// Without the protocol's.
     pub(crate) fn name(self) -> &'static str {
         self.name
+    }
+}
+
+/// The protocol and the name of a frame, in a rule of that protocol.
+fn named(text: &str, rule: Option<Protocol>) -> Result<(Protocol, &str), String> {
+    let text = text.trim();
+    let application = |it: &Protocol| it.is_application();
+    let long = text.split_once('.').and_then(|(protocol, name)| {
+        Some((Protocol::from_name(protocol).filter(application)?, name))
+    });
+    match (long, rule.filter(application)) {
+        (Some((protocol, _)), Some(rule)) if !rule.means(protocol) => {
+            Err(format!("`{text}` belongs to another protocol than the rule's"))
+        }
+        (Some(long), _) => Ok(long),
+        (None, Some(rule)) => Ok((rule, text)),
+        (None, None) => Err(format!("`{text}`: of which protocol?")),
     }
 }
 

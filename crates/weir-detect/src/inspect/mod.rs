@@ -7,6 +7,8 @@ pub(crate) mod base64;
 mod number;
 mod search;
 
+use std::sync::Arc;
+
 use crate::alert::TextScope;
 use crate::dataset::Datasets;
 use crate::rule::Base64Mode;
@@ -52,7 +54,12 @@ pub(crate) struct Memory<'a> {
     pub(crate) sets: &'a mut Datasets,
     /// Texts that expressions captured.
     pub(crate) texts: &'a mut Texts,
+    /// Contents that are to be replaced.
+    pub(crate) replaced: &'a mut Vec<Replaced>,
 }
+
+/// A content that was found and is to be replaced: where it begins, and what is written there.
+pub(crate) type Replaced = (usize, Arc<[u8]>);
 
 /// Bytes of a text that is captured, at most; the rest of it is left out.
 const TEXT_LEN_MAX: usize = 1024;
@@ -86,8 +93,8 @@ pub(crate) fn holds(
     memory: Memory<'_>,
     cost: &mut Cost,
 ) -> bool {
-    let Memory { variables, sets, texts } = memory;
-    let mut inspection = Inspection { buffer, variables, sets, texts, cost };
+    let Memory { variables, sets, texts, replaced } = memory;
+    let mut inspection = Inspection { buffer, variables, sets, texts, replaced, cost };
     inspection.run(steps, 0).is_some()
 }
 
@@ -96,6 +103,7 @@ struct Inspection<'a, 'c> {
     variables: &'c mut Variables,
     sets: &'c mut Datasets,
     texts: &'c mut Texts,
+    replaced: &'c mut Vec<Replaced>,
     cost: &'c mut Cost,
 }
 
@@ -174,8 +182,8 @@ impl Inspection<'_, '_> {
         let encoded = self.buffer.bytes.get(start..)?;
         let count = bytes.map_or(usize::MAX, |it| it as usize).min(encoded.len());
         let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
-        let Self { variables, sets, texts, .. } = self;
-        let memory = Memory { variables, sets, texts };
+        let Self { variables, sets, texts, replaced, .. } = self;
+        let memory = Memory { variables, sets, texts, replaced };
         let holds = holds(steps, Bytes::whole(&decoded), memory, self.cost);
         (holds && !steps.is_empty()).then_some(())
     }
@@ -202,6 +210,7 @@ impl Inspection<'_, '_> {
         while let Some(start) = search.next(self.buffer.bytes) {
             let end = start + content.bytes.len();
             if self.run(rest, end).is_some() {
+                self.replaced.extend(content.replacement.iter().map(|it| (start, it.clone())));
                 return Some(());
             }
             if !content.leads || self.cost.tries > TRIES_MAX {

@@ -4,6 +4,7 @@ use super::form;
 use super::header::HeaderTest;
 use super::hook;
 use super::keywords::{Collected, Refused, fast_rank};
+use super::replace;
 use super::state::BitNames;
 use super::step::{Fast, Step};
 use super::syntax::{Setting, Statement};
@@ -40,6 +41,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
     let header = header(statement, collected.protocol(protocol), context)?;
     let sid = collected.sid.ok_or_else(|| Refused::new("sid", "a rule needs a sid"))?;
     collected.finish()?;
+    collected.settle_stream()?;
     let by_class = context.classes.get(&collected.class).copied();
     let (needs_packet, needs_stream) = needs(&header, &collected);
     let mut rule = Rule {
@@ -79,18 +81,32 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         rate: None,
         fast: None,
         facts: crate::ruleset::Facts::default(),
+        replaces: false,
         needs_packet,
         needs_stream,
     };
-    check_packet(&rule)?;
-    hook::settle(&mut rule)?;
-    if rule.header.protocol == Protocol::TcpStream && asks_nothing_said(&rule) {
-        rule.header.protocol = Protocol::Tcp;
-    }
-    check_buffers(&mut rule)?;
-    rule.facts = crate::ruleset::Facts::of(&rule);
-    rule.fast = fast_pattern(&mut rule);
+    settle(&mut rule)?;
     Ok(rule)
+}
+
+/// Checks what the rule says together, and finds out what follows from it.
+fn settle(rule: &mut Rule) -> Result<(), Refused> {
+    check_packet(rule)?;
+    hook::settle(rule)?;
+    if asks_nothing_said(rule) {
+        // Of a stream as such there is nothing to look at.
+        if rule.header.protocol == Protocol::TcpStream {
+            rule.header.protocol = Protocol::Tcp;
+        }
+        if rule.flow.only_stream.take_if(|it| *it).is_some() {
+            (rule.needs_packet, rule.needs_stream) = (true, false);
+        }
+    }
+    check_buffers(rule)?;
+    rule.facts = crate::ruleset::Facts::of(rule);
+    replace::settle(rule)?;
+    rule.fast = fast_pattern(rule);
+    Ok(())
 }
 
 /// What the options say.
@@ -120,7 +136,7 @@ fn collect(
     refused.map_or(Ok(collected), Err)
 }
 
-/// Whether ends, flow and state decide: of a stream as such there is nothing to look at.
+/// Whether ends, flow and state decide.
 fn asks_nothing_said(rule: &Rule) -> bool {
     rule.buffers.is_empty()
         && rule.units.is_empty()
@@ -219,9 +235,10 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
         return Err(Refused::new("ip_proto", "the rule names its protocol: write `ip`"));
     }
     let headers = || rule.buffers.iter().map(|it| it.key.buffer).filter(|it| it.is_header());
-    let asks_packets = rule.tests.iter().any(HeaderTest::is_of_packet)
+    let is_address = |it: &Buffer| matches!(it, Buffer::IpSource | Buffer::IpDestination);
+    let asks_packets = !rule.tests.iter().all(HeaderTest::goes_with_stream)
         || !rule.flow_counts.is_empty()
-        || headers().next().is_some();
+        || !headers().all(|it| is_address(&it));
     if own == P::TcpStream && (asks_packets || rule.flow.only_stream == Some(false)) {
         return Err(Refused::new("tcp-stream", "it asks for what packets have: write `tcp`"));
     }
@@ -281,7 +298,12 @@ fn check_buffers(rule: &mut Rule) -> Result<(), Refused> {
     let mut odd = rule.app_events.iter().map(|it| it.protocol());
     let is_carrier = matches!(
         own,
-        Protocol::Tcp | Protocol::Udp | Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6
+        Protocol::Tcp
+            | Protocol::TcpStream
+            | Protocol::Udp
+            | Protocol::Ip
+            | Protocol::Ipv4
+            | Protocol::Ipv6
     );
     let fits = |of: Protocol| is_carrier || own.carries(of);
     if !asked.all(fits) || !odd.all(fits) {

@@ -23,9 +23,10 @@ impl Collected {
 
     /// The protocol of the rule, whose header says `written`.
     pub(super) fn protocol(&self, written: Protocol) -> Protocol {
-        match self.is_of_calls && !written.is_application() {
-            true => Protocol::Dcerpc,
-            false => written,
+        match self.stream_of {
+            Some(protocol) => protocol,
+            None if self.is_of_calls && !written.is_application() => Protocol::Dcerpc,
+            None => written,
         }
     }
 }

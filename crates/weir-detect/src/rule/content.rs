@@ -27,6 +27,7 @@ pub(crate) fn parse(value: &str) -> Result<Content, String> {
         starts: false,
         ends: false,
         fast: Fast::Free,
+        replacement: None,
         leads: false,
     })
 }

@@ -269,6 +269,19 @@ impl HeaderTest {
         }
     }
 
+    /// Whether a rule about the stream alone may ask for it.
+    pub(crate) fn goes_with_stream(&self) -> bool {
+        matches!(
+            self,
+            Self::Event(_)
+                | Self::Checksum { .. }
+                | Self::Rebuilt(_)
+                | Self::IpVersion(_)
+                | Self::Rdma(_)
+                | Self::Sign { .. }
+        )
+    }
+
     /// The same of a field of TCP.
     fn is_of_segment(&self) -> bool {
         matches!(

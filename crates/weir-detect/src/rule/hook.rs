@@ -6,34 +6,29 @@ use super::{Buffer, Protocol, Rule};
 use crate::buffers::http;
 
 /// States of a request or response of HTTP/1, in the order in which it comes through them.
-const OF_HTTP: [&str; 6] = ["started", "line", "headers", "body", "trailer", "complete"];
+const OF_HTTP: &[&str] = &["started", "line", "headers", "body", "trailer", "complete"];
 /// Of SSH's beginning.
-const OF_SSH: [&str; 6] =
-    ["started", "in_progress", "banner_wait_eol", "banner_done", "finished", "complete"];
+const OF_SSH: &[&str] = &["in_progress", "banner_wait_eol", "banner_done", "finished"];
 /// Of a mail.
-const OF_SMTP: [&str; 3] = ["started", "data", "complete"];
+const OF_SMTP: &[&str] = &["started", "data", "complete"];
 /// Of messages that are whole when they are told.
-const OF_MESSAGES: [&str; 2] = ["started", "complete"];
+const OF_MESSAGES: &[&str] = &["started", "complete"];
 /// Of a handshake of TLS: the client's, and the server's.
 const OF_TLS: [&[&str]; 2] = [
     &[
-        "request_started",
         "client_in_progress",
         "client_hello_done",
         "client_cert_done",
         "client_handshake_done",
         "client_finished",
-        "request_complete",
     ],
     &[
-        "response_started",
         "server_in_progress",
         "server_hello",
         "server_cert_done",
         "server_hello_done",
         "server_handshake_done",
         "server_finished",
-        "response_complete",
     ],
 ];
 
@@ -87,50 +82,61 @@ pub(super) fn parse(text: &str) -> Result<(Protocol, Option<Hook>), Refused> {
         Some("flow_start") if !protocol.is_application() => Some(Hook::FlowStart),
         Some("all") if !protocol.is_application() => Some(Hook::Packet),
         Some(name) => {
-            let state = state(protocol, name).ok_or_else(|| refused("no such state is known"))?;
+            let state = state(protocol, name, true);
+            let state = state.ok_or_else(|| refused("no such state is known"))?;
             Some(Hook::State(state))
         }
     };
     Ok((protocol, hook))
 }
 
-/// `app-layer-state:>request_line`: of HTTP/1, the only one whose messages come in pieces.
-pub(super) fn compared(protocol: Option<Protocol>, value: &str) -> Result<Hook, String> {
+/// `app-layer-state:>request_line`, or as a hook `app-layer-state:request_line`; of applications
+/// whose messages come in pieces.
+pub(super) fn asked(protocol: Option<Protocol>, value: &str) -> Result<Hook, String> {
     let value = value.trim();
     let (is_beyond, name) = match (value.strip_prefix('>'), value.strip_prefix('<')) {
-        (Some(name), _) => (true, name),
-        (_, Some(name)) => (false, name),
-        _ => return Err(format!("`{value}`: `>` or `<`, and a state")),
+        (Some(name), _) => (Some(true), name),
+        (_, Some(name)) => (Some(false), name),
+        _ => (None, value),
     };
-    let Some(protocol @ Protocol::Http1) = protocol else {
-        return Err("only of messages of `http1` it is known how far they have come".to_owned());
+    use Protocol as P;
+    let Some(protocol @ (P::Http1 | P::Tls | P::Ssh | P::Smtp)) = protocol else {
+        const WHOSE: &str = "how far messages have come is known of `http1`, `tls`, `ssh`, `smtp`";
+        return Err(WHOSE.to_owned());
     };
-    let state = state(protocol, name).ok_or_else(|| format!("`{name}` is no state of HTTP/1"))?;
-    Ok(Hook::Compared { state, is_beyond })
+    let state = state(protocol, name, false);
+    let state = state.ok_or_else(|| format!("`{name}` is no state of {}", protocol.name()))?;
+    Ok(match is_beyond {
+        Some(is_beyond) => Hook::Compared { state, is_beyond },
+        None => Hook::State(state),
+    })
 }
 
-fn state(protocol: Protocol, name: &str) -> Option<State> {
-    if protocol == Protocol::Tls {
-        let place = |side: usize| OF_TLS[side].iter().position(|it| *it == name);
-        return (0..2).find_map(|side| Some(State { side, place: place(side)? }));
-    }
-    let (side, name) = match (name.strip_prefix("request_"), name.strip_prefix("response_")) {
-        (Some(name), _) => (0, name),
-        (_, Some(name)) => (1, name),
-        _ => return None,
-    };
-    let place = names(protocol)?.iter().position(|it| *it == name)?;
-    Some(State { side, place })
+/// The state of that name; hooks also name the first and the last `has_ends`.
+fn state(protocol: Protocol, name: &str, has_ends: bool) -> Option<State> {
+    (0..2).find_map(|side| {
+        let names = names(protocol, side)?;
+        let behind = name.strip_prefix(["request_", "response_"][side]);
+        let own = if protocol == Protocol::Tls { Some(name) } else { behind };
+        let place = names.iter().position(|it| Some(*it) == own);
+        let end = match behind {
+            Some("started") if has_ends => Some(0),
+            Some("complete") if has_ends => Some(names.len() - 1),
+            _ => None,
+        };
+        Some(State { side, place: place.or(end)? })
+    })
 }
 
-/// The names of a protocol's states but TLS's; `None`: rules do not name them.
-fn names(protocol: Protocol) -> Option<&'static [&'static str]> {
+/// The names of the states of what a side says; `None`: rules do not name them.
+fn names(protocol: Protocol, side: usize) -> Option<&'static [&'static str]> {
     match protocol {
-        Protocol::Http1 => Some(&OF_HTTP),
-        Protocol::Ssh => Some(&OF_SSH),
-        Protocol::Smtp => Some(&OF_SMTP),
+        Protocol::Http1 => Some(OF_HTTP),
+        Protocol::Ssh => Some(OF_SSH),
+        Protocol::Smtp => Some(OF_SMTP),
+        Protocol::Tls => Some(OF_TLS[side]),
         Protocol::Http => None,
-        other => other.is_application().then_some(&OF_MESSAGES),
+        other => other.is_application().then_some(OF_MESSAGES),
     }
 }
 
@@ -167,10 +173,6 @@ pub(super) fn settle(rule: &mut Rule) -> Result<(), Refused> {
             let why = format!("{} is not looked at in that state", other.key.buffer.name());
             return refused(&why);
         }
-        let is_told = own == Protocol::Http1 || names(own) == Some(&OF_MESSAGES);
-        if !asks_more && !is_told {
-            return refused("nothing is told in that state alone: ask for a buffer");
-        }
     }
     if asks_more {
         rule.hook = None;
@@ -181,10 +183,8 @@ pub(super) fn settle(rule: &mut Rule) -> Result<(), Refused> {
 /// Whether rules look at the buffer when a message is in that state.
 fn is_at(buffer: Buffer, protocol: Protocol, State { side, place }: State) -> bool {
     use Buffer as B;
-    let is_one_of = |names: &[&str]| match protocol {
-        Protocol::Tls => names.contains(&OF_TLS[side][place]),
-        other => names.contains(&self::names(other).unwrap_or_default()[place]),
-    };
+    let own = names(protocol, side).unwrap_or_default();
+    let is_one_of = |names: &[&str]| names.contains(&own[place]);
     match protocol {
         Protocol::Http1 => is_one_of(match buffer {
             _ if http::is_of_line(buffer) => &["line"],
@@ -201,9 +201,7 @@ fn is_at(buffer: Buffer, protocol: Protocol, State { side, place }: State) -> bo
             B::TlsAlpn | B::TlsRandomTime | B::TlsRandomBytes => {
                 &["client_hello_done", "server_hello"]
             }
-            B::TlsRandom => {
-                &["request_started", "client_in_progress", "response_started", "server_in_progress"]
-            }
+            B::TlsRandom => &["client_in_progress", "server_in_progress"],
             B::TlsAlternativeName => &["server_cert_done"],
             _ => &["client_cert_done", "server_cert_done"],
         }),
@@ -236,8 +234,11 @@ mod tests {
         assert_eq!(at("tcp:all"), Ok(Some(Hook::Packet)));
         let line = Hook::State(State { side: 1, place: 1 });
         assert_eq!(at("http1:response_line"), Ok(Some(line)));
-        let hello = Hook::State(State { side: 0, place: 2 });
+        let hello = Hook::State(State { side: 0, place: 1 });
         assert_eq!(at("tls:client_hello_done"), Ok(Some(hello)));
+        let over = Hook::State(State { side: 1, place: 5 });
+        assert_eq!(at("tls:response_complete"), Ok(Some(over)));
+        assert_eq!(at("tls:server_finished"), Ok(Some(over)));
         for wrong in ["http:request_line", "dns:request_line", "http1:flow_start", "tcp:pre_flow"] {
             assert!(at(wrong).is_err(), "{wrong}");
         }
@@ -250,7 +251,10 @@ mod tests {
         assert!(!Hook::State(body).holds((0, 2)) && !Hook::State(body).holds((4, 5)));
         let beyond = Hook::Compared { state: body, is_beyond: true };
         assert!(beyond.holds((3, 5)) && !beyond.holds((0, 3)));
-        assert!(compared(Some(Protocol::Dns), ">request_started").is_err());
-        assert!(compared(Some(Protocol::Http1), "request_line").is_err());
+        assert!(asked(Some(Protocol::Dns), ">request_started").is_err());
+        assert!(asked(Some(Protocol::Ssh), ">request_started").is_err());
+        assert!(asked(Some(Protocol::Smtp), ">request_started").is_ok());
+        let line = State { side: 0, place: 1 };
+        assert_eq!(asked(Some(Protocol::Http1), "request_line"), Ok(Hook::State(line)));
     }
 }

@@ -15,7 +15,6 @@ use crate::alert::TextScope;
 use crate::buffers::event::AppEvent;
 use crate::countries::Countries;
 use crate::dataset::{Definitions, Texts};
-use crate::frame::FrameKind;
 use crate::reputation::Reputation;
 
 /// Why a rule is not run: the keyword, and what is wrong with it.
@@ -79,6 +78,8 @@ pub(super) struct Collected {
     pub(super) hook: Option<Hook>,
     /// It asks for numbers in the byte order of a DCE/RPC call, outside of its arguments.
     pub(super) is_of_calls: bool,
+    /// It looks at all that a side says in that (`frame:P.stream`).
+    pub(super) stream_of: Option<Protocol>,
     names: Names,
     /// Contents go to `sticky`, whose transforms may still come.
     pub(super) sticky: Option<Buffer>,
@@ -176,7 +177,7 @@ impl Collected {
                     self.app_events.push(known.ok_or_else(unknown)?);
                 }
             }
-            "app-layer-state" => self.hook = Some(hook::compared(self.protocol, value)?),
+            "app-layer-state" => self.hook = Some(hook::asked(self.protocol, value)?),
             "absent" => {
                 let sticky = self.sticky.filter(|it| *it != Buffer::Payload);
                 let buffer = sticky.ok_or("it needs a buffer before it")?;
@@ -351,7 +352,7 @@ impl Collected {
 
     fn take_modifier(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let buffer = match name {
-            "frame" => Some(Buffer::Frame(FrameKind::parse(value, self.protocol)?)),
+            "frame" => Some(self.frame(value)?),
             _ => Buffer::from_name(name),
         };
         if let Some(buffer) = buffer {
@@ -359,6 +360,7 @@ impl Collected {
             (self.sticky, self.is_idle) = (Some(buffer), true);
             self.side = match (value, buffer) {
                 ("", _) | (_, Buffer::Frame(_)) => None,
+                _ if name == "frame" => None,
                 ("to_server", Buffer::FileData | Buffer::FileName) => Some(0),
                 ("to_client", Buffer::FileData | Buffer::FileName) => Some(1),
                 _ => return Err(format!("`{value}` behind {name}")),
@@ -369,6 +371,10 @@ impl Collected {
         }
         if let Some(buffer) = Buffer::from_modifier(name) {
             self.move_last(buffer)?;
+            return Ok(true);
+        }
+        if name == "replace" {
+            self.replace(value)?;
             return Ok(true);
         }
         if let Some(transform) = transforms::parse(name, value)? {
@@ -574,7 +580,11 @@ impl Collected {
             });
             let is_payload = test.key.buffer == Buffer::Payload;
             let most = sizes.chain(payload.filter(|_| is_payload)).min();
-            let has_room = |it: &Step| most.is_none_or(|most| least(it) <= most);
+            let has_room = |it: &Step| {
+                let of_all = payload.filter(|_| is_payload);
+                most.is_none_or(|most| least(it, false) <= most)
+                    && of_all.is_none_or(|most| least(it, true) <= most)
+            };
             if !test.steps.iter().all(has_room) {
                 return Err(Refused::new("content", "it does not fit into so few bytes"));
             }
@@ -631,10 +641,11 @@ fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
     Ok((buffer, Step::Size(sizes?)))
 }
 
-/// Bytes that a buffer has at least, where a content stands in it.
-fn least(step: &Step) -> u64 {
+/// Bytes that a buffer has at least, where a content stands in it; one that must not, too, if it
+/// `may_lack`.
+fn least(step: &Step, may_lack: bool) -> u64 {
     match step {
-        Step::Content(it) if !it.is_negated => {
+        Step::Content(it) if !it.is_negated || may_lack => {
             let offset = match it.offset {
                 Some(Value::Fixed(offset)) => u64::try_from(offset).unwrap_or_default(),
                 _ => 0,

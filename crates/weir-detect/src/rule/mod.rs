@@ -14,6 +14,7 @@ mod description;
 mod digests;
 pub mod filters;
 mod form;
+mod frames;
 mod header;
 mod hook;
 mod keywords;
@@ -23,6 +24,7 @@ mod number;
 mod pcre;
 pub mod ranges;
 mod relative;
+mod replace;
 mod requires;
 mod rpc;
 mod spoken;
@@ -507,6 +509,8 @@ pub struct Rule {
     pub(crate) fast: Option<FastPattern>,
     /// What it looks at.
     pub(crate) facts: crate::ruleset::Facts,
+    /// Writes something over what it finds in packets.
+    pub(crate) replaces: bool,
     /// Looks at packets, not at the stream that they make.
     pub(crate) needs_packet: bool,
     /// Looks at the stream.

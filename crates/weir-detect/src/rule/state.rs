@@ -422,9 +422,9 @@ pub(crate) fn host_bits(value: &str, names: &mut BitNames) -> Result<Option<BitT
         "dst" => BitScope::Destination,
         other => return Err(format!("`{other}` behind hostbits")),
     };
-    // Apart from xbits of the same name.
-    let number = names.number(&format!("host {name}"));
-    Ok(Some(BitTest { scope, verb, names: vec![number], expire_s: EXPIRE_S, is_x: false }))
+    // They are xbits of the same name.
+    let names = vec![names.number(name)];
+    Ok(Some(BitTest { scope, verb, names, expire_s: EXPIRE_S, is_x: false }))
 }
 
 /// `flowint:name,+,1`, `flowint:name,>,other`

@@ -40,6 +40,11 @@ impl Step {
             _ => false,
         }
     }
+
+    /// Whether something is written over it.
+    pub(crate) fn replaces(&self) -> bool {
+        matches!(self, Self::Content(content) if content.replacement.is_some())
+    }
 }
 
 /// How evenly the values of bytes are spread, in bits a byte: from 0 to 8.
@@ -92,6 +97,8 @@ pub(crate) struct Content {
     pub(crate) starts: bool,
     pub(crate) ends: bool,
     pub(crate) fast: Fast,
+    /// What is written over it in the packet (`replace`).
+    pub(crate) replacement: Option<Arc<[u8]>>,
     /// Whether the next step counts from here, so that another occurrence may do better.
     pub(crate) leads: bool,
 }

@@ -235,3 +235,109 @@ fn what_counts_and_what_follows_something_must_fit() {
         assert!(!runs(TCP, wrong), "{wrong}");
     }
 }
+
+#[test]
+fn what_is_replaced_is_as_long_and_stands_in_the_payload_of_packets() {
+    for right in [
+        "content:\"abc\"; replace:\"x|00|y\";",
+        "content:\"abc\"; nocase; replace:\"xyz\"; offset:3;",
+        "pkt_data; content:\"abc\"; replace:\"xyz\";",
+        "flow:established,to_server; content:\"a\"; content:\"b\"; distance:1; replace:\"c\";",
+    ] {
+        assert!(runs(TCP, right), "{right}");
+    }
+    for wrong in [
+        "replace:\"abc\";",
+        "content:\"abc\"; replace:\"ab\";",
+        "content:\"abc\"; replace:abc;",
+        "content:\"abc\"; replace:!\"xyz\";",
+        "content:!\"abc\"; replace:\"xyz\";",
+        "http.uri; content:\"abc\"; replace:\"xyz\";",
+        "http.uri; content:\"abc\"; pkt_data; content:\"abc\"; replace:\"xyz\";",
+        "flow:only_stream; content:\"abc\"; replace:\"xyz\";",
+    ] {
+        assert!(!runs(TCP, wrong), "{wrong}");
+    }
+    let abc = "content:\"abc\"; replace:\"xyz\";";
+    for (protocol, may) in [("udp", true), ("ip", true), ("http", true), ("tcp-pkt", true)]
+        .into_iter()
+        .chain([("tcp-stream", false), ("icmp", false), ("rdma", false)])
+    {
+        assert_eq!(runs(&format!("alert {protocol} any any -> any any"), abc), may, "{protocol}");
+    }
+}
+
+#[test]
+fn a_rule_about_the_stream_asks_for_what_is_said_and_for_nothing_of_packets() {
+    const STREAM: &str = "alert tcp-stream any any -> any any";
+    for right in [
+        "http.uri; content:\"a\";",
+        "http.uri; content:\"a\"; pkt_data; content:\"b\";",
+        "smb.share; content:\"a\";",
+        "app-layer-event:http.missing_host_header;",
+        "urilen:5;",
+        "ssl_state:client_hello;",
+        "app-layer-protocol:http;",
+        "stream-event:est_invalid_ack;",
+        "tcpv4-csum:invalid;",
+        "content:\"a\"; stream_size:client,>,5;",
+    ] {
+        assert!(runs(STREAM, right), "{right}");
+    }
+    for wrong in [
+        "itype:8;",
+        "content:\"a\"; itype:8;",
+        "icmp_id:8;",
+        "ttl:8;",
+        "sameip;",
+        "rpc:100000,*,*;",
+        "tcp.mss:100;",
+        "tcp.wscale:1;",
+        "tcp.hdr; content:\"a\";",
+        "flow.pkts:toserver,>3;",
+        "http.uri; content:\"a\"; ttl:8;",
+    ] {
+        assert!(!runs(STREAM, wrong), "{wrong}");
+        assert!(!runs(TCP, &format!("flow:only_stream; {wrong}")), "{wrong}");
+    }
+}
+
+#[test]
+fn a_payload_has_room_for_what_must_not_be_in_it() {
+    const UDP: &str = "alert udp any any -> any any";
+    for wrong in [
+        "content:\"abcde\"; dsize:4;",
+        "content:!\"abcde\"; dsize:4;",
+        "content:!\"abcde\"; dsize:<4;",
+        "content:!\"abcde\"; dsize:2<>4;",
+        "content:!\"abcde\"; offset:1; dsize:5;",
+    ] {
+        assert!(!runs(UDP, wrong), "{wrong}");
+    }
+    assert!(runs(UDP, "content:!\"abcd\"; dsize:4;"));
+    assert!(runs("alert dns any any -> any any", "dns.query; bsize:4; content:!\"abcde\";"));
+}
+
+#[test]
+fn a_stream_as_a_frame_is_asked_for_contents_alone() {
+    for (header, right) in [
+        ("alert tls any any -> any any", "frame:stream; content:\"a\";"),
+        (TCP, "frame:tls.stream; content:\"a\";"),
+        ("alert http1 any any -> any any", "frame:http1.stream; content:\"a\"; depth:4;"),
+        ("alert ftp any any -> any any", "frame:ftp.stream; pcre:\"/a/\";"),
+        ("alert dns any any -> any any", "frame:dns.stream; content:\"a\";"),
+    ] {
+        assert!(runs(header, right), "{right}");
+    }
+    for (header, wrong) in [
+        (TCP, "frame:stream; content:\"a\";"),
+        (TCP, "frame:tcp.stream; content:\"a\";"),
+        (TCP, "frame:tls.stream;"),
+        (TCP, "frame:tls.stream; content:\"a\"; tls.sni; content:\"b\";"),
+        (TCP, "content:\"b\"; frame:tls.stream; content:\"a\";"),
+        ("alert udp any any -> any any", "frame:dns.stream; content:\"a\";"),
+        ("alert smb any any -> any any", "frame:tls.stream; content:\"a\";"),
+    ] {
+        assert!(!runs(header, wrong), "{wrong}");
+    }
+}

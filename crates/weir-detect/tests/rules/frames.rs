@@ -144,3 +144,34 @@ fn a_frame_stands_alone_and_belongs_to_its_protocol() {
         assert_eq!(refused(rule), "frame", "{rule}");
     }
 }
+
+#[test]
+fn a_stream_is_looked_at_from_its_beginning_as_it_grows() {
+    let mut bench = Bench::new(
+        "alert smtp any any -> any any (frame:smtp.stream; content:\"MAIL\"; \
+           content:\"RCPT\"; distance:0; sid:1;)\n\
+         alert smtp any any -> any any (frame:stream; content:\"220\"; startswith; sid:2;)\n\
+         alert tcp any any -> any any (frame:smtp.stream; content:\"EHLO\"; depth:4; sid:3;)\n\
+         alert smtp any any -> any any (frame:smtp.stream; content:\"RCPT\"; startswith; sid:4;)\n\
+         alert smtp any any -> any any (frame:smtp.stream; content:\"RCPT TO|0d 0a|\"; endswith; \
+           sid:5;)\n\
+         alert tls any any -> any any (frame:tls.stream; content:\"MAIL\"; sid:6;)",
+    );
+    bench.server_port = 25;
+    bench.connect();
+    let mut told = Vec::new();
+    bench.server(b"220 mail\r\n");
+    told.extend(bench.alerted());
+    bench.client(b"EHLO me\r\n");
+    told.extend(bench.alerted());
+    bench.server(b"250 ok\r\n");
+    told.extend(bench.alerted());
+    told.sort_unstable();
+    assert_eq!(told, [2, 3]);
+    bench.client(b"MAIL FROM:<a@b>\r\n");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"RCPT TO\r\n");
+    let mut told = bench.alerted();
+    told.sort_unstable();
+    assert_eq!(told, [1, 5]);
+}

@@ -17,6 +17,7 @@ mod looks;
 mod odd;
 mod orders;
 mod past;
+mod progress;
 mod quic_and_websocket;
 mod rdma;
 mod receivers;

@@ -231,3 +231,20 @@ fn a_reset_that_brings_data_is_told() {
         assert_eq!(bench.alerted(), []);
     }
 }
+
+#[test]
+fn a_rule_that_drops_and_bypasses_drops_one_packet() {
+    for rule in [
+        "drop tcp any any -> any any (content:\"go\"; bypass; sid:1;)",
+        "drop http any any -> any any (http.uri; content:\"go\"; bypass; sid:1;)",
+        "drop:flow tcp any any -> any any (content:\"go\"; bypass; sid:1;)",
+        "reject tcp any any -> any any (content:\"go\"; bypass; sid:1;)",
+    ] {
+        let mut bench = Bench::new(rule);
+        bench.connect();
+        assert_ne!(bench.client(b"GET /go HTTP/1.1\r\n\r\n"), Decision::Pass, "{rule}");
+        assert_eq!(bench.server(b"HTTP/1.1 204\r\n\r\n"), Decision::Pass, "{rule}");
+        assert_eq!(bench.client(b"GET /go HTTP/1.1\r\n\r\n"), Decision::Pass, "{rule}");
+        assert_eq!((bench.alerted(), bench.detector.counters().bypassed), (vec![1], 2), "{rule}");
+    }
+}

@@ -12,14 +12,22 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A certificate of `CN=name` by `CN=issuer`, valid in the years from `from` to `to`.
-fn certificate(name: &str, issuer: &str, from: &str, to: &str, alternative: &str) -> Vec<u8> {
+/// A certificate of `CN=name` by `CN=issuer`, valid in the years from `from` to `to`, with
+/// alternative names between commas.
+pub(crate) fn certificate(
+    name: &str,
+    issuer: &str,
+    from: &str,
+    to: &str,
+    alternative: &str,
+) -> Vec<u8> {
     let named = |name: &str| {
         let pair = [der(6, &[0x55, 4, 3]), der(0x0c, name.as_bytes())].concat();
         der(0x30, &der(0x31, &der(0x30, &pair)))
     };
     let year = |year: &str| der(0x18, format!("{year}0101000000Z").as_bytes());
-    let names = der(4, &der(0x30, &der(0x82, alternative.as_bytes())));
+    let names: Vec<u8> = alternative.split(',').flat_map(|it| der(0x82, it.as_bytes())).collect();
+    let names = der(4, &der(0x30, &names));
     let extension = der(0x30, &[der(6, &[0x55, 29, 17]), names].concat());
     let fields = [
         der(2, &[0x12, 0x34]),
@@ -33,7 +41,7 @@ fn certificate(name: &str, issuer: &str, from: &str, to: &str, alternative: &str
     der(0x30, &der(0x30, &fields.concat()))
 }
 
-fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
     let message = [&[kind], &(body.len() as u32).to_be_bytes()[1..], body].concat();
     [&[22, 3, 3], (message.len() as u16).to_be_bytes().as_slice(), &message].concat()
 }
@@ -42,7 +50,7 @@ fn counted(width: usize, bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[4 - width..], bytes].concat()
 }
 
-fn hello(kind: u8, suites: &[u8], protocol: &str) -> Vec<u8> {
+pub(crate) fn hello(kind: u8, suites: &[u8], protocol: &str) -> Vec<u8> {
     let random: Vec<u8> = (0..32).collect();
     let alpn = counted(2, &counted(2, &counted(1, protocol.as_bytes())));
     let extensions = counted(2, &[&[0, 16], alpn.as_slice()].concat());
@@ -53,7 +61,7 @@ fn client_hello() -> Vec<u8> {
     hello(1, &[0, 2, 0x13, 1, 1, 0], "h2")
 }
 
-fn chain(certificates: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn chain(certificates: &[Vec<u8>]) -> Vec<u8> {
     let list: Vec<u8> = certificates.iter().flat_map(|it| counted(3, it)).collect();
     handshake(11, &counted(3, &list))
 }

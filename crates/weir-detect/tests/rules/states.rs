@@ -306,3 +306,42 @@ fn what_flows_and_hosts_have_said_stays_when_rules_change() {
     bench.client(b"again");
     assert_eq!(bench.alerted(), [2, 3, 4]);
 }
+
+#[test]
+fn bits_of_hosts_are_the_same_by_either_keyword() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"one\"; xbits:set,a,track ip_src; sid:1;)\n\
+         alert udp any any -> any any (content:\"two\"; hostbits:isset,a,src; sid:2;)\n\
+         alert udp any any -> any any (content:\"one\"; hostbits:set,b,dst; sid:3;)\n\
+         alert udp any any -> any any (content:\"two\"; xbits:isset,b,track ip_dst; sid:4;)\n\
+         alert udp any any -> any any (content:\"two\"; xbits:isset,b,track ip_pair; sid:5;)\n\
+         alert udp any any -> any any (content:\"one\"; flowbits:set,c; sid:6;)\n\
+         alert udp any any -> any any (content:\"two\"; xbits:isset,c,track ip_src; sid:7;)",
+    );
+    let mut told = |payload: &[u8]| {
+        bench.udp(payload);
+        let mut told = bench.alerted();
+        told.sort_unstable();
+        told
+    };
+    assert_eq!(told(b"one"), [1, 3, 6]);
+    assert_eq!(told(b"two"), [2, 4]);
+}
+
+#[test]
+fn of_a_stream_alone_is_any_packet_where_nothing_of_it_is_asked() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (flow:only_stream; sid:1;)\n\
+         alert udp any any -> any any (flow:only_stream; content:\"one\"; sid:2;)\n\
+         alert ip any any -> any any (flow:only_stream; sid:3;)\n\
+         alert tcp any any -> any any (flow:only_stream,established; sid:4;)\n\
+         alert tcp-stream any any -> any any (flow:established; sid:5;)",
+    );
+    bench.udp(b"one");
+    assert_eq!(bench.alerted(), [1, 3]);
+    bench.slot = Default::default();
+    bench.connect();
+    bench.alerted();
+    bench.client(b"one");
+    assert_eq!(bench.alerted(), [4, 5]);
+}

@@ -11,6 +11,7 @@
 
 mod early;
 mod reject;
+mod replace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use early::Early;
 pub use early::FLOODS_MAX;
 pub(crate) use reject::End;
 use reject::Refusal;
+use replace::Replacing;
 
 use crate::meter::Observation;
 use crate::verdict::{DropReason, Side};
@@ -98,6 +100,7 @@ pub struct Detection {
     refusal: Refusal,
     /// The RDMA packet that was dropped last is to be answered.
     refuses_rdma: bool,
+    replacing: Replacing,
     early: Early,
     told: Vec<ToldPacket>,
     /// Packets that were dropped and that no alert tells of, where somebody wants to know.
@@ -171,6 +174,7 @@ impl Detection {
             would_drop: 0,
             refusal: Refusal::default(),
             refuses_rdma: false,
+            replacing: Replacing::default(),
             early: Early::default(),
             told: Vec::new(),
             drops: Vec::new(),
@@ -254,7 +258,10 @@ impl Detection {
             || offload.segmentation.is_some();
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
-        let judged = self.judge_inside(now, &packet, is_spared, true);
+        let judged = self.look(now, &packet, is_spared, true);
+        let may_replace = judged.is_ok() && !is_spared && self.mode == RuleMode::Enforce;
+        let texts = self.detector.take_replacements();
+        self.replacing.keep(texts.filter(|_| may_replace));
         self.keep_told(told, side, now, bytes, judged.is_err());
         judged
     }
@@ -278,13 +285,35 @@ impl Detection {
         }
     }
 
+    /// Writes what rules replace into the frame that was judged last, if it goes on.
+    #[inline]
+    pub(crate) fn replace(&mut self, frame: &mut Frame<'_>, parsed: &Parsed) {
+        if self.replacing.waits() {
+            self.replacing.write(frame, parsed);
+        }
+    }
+
     /// The same as [`Detection::judge`] of a packet that another carries, and that is kept with it,
     /// or that was put together from fragments. Only if it `may_answer` is anybody told: what a
-    /// tunnel carries has no way back but the tunnel's.
+    /// tunnel carries has no way back but the tunnel's. Nothing is replaced in it.
     ///
     /// # Errors
     /// [`DropReason::Rule`], or why its stream cannot be looked at.
     pub(crate) fn judge_inside(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        is_spared: bool,
+        may_answer: bool,
+    ) -> Result<(), DropReason> {
+        self.look(now, packet, is_spared, may_answer)?;
+        if !is_spared && self.mode == RuleMode::Enforce {
+            self.replacing.left += self.detector.take_replacements().len() as u64;
+        }
+        Ok(())
+    }
+
+    fn look(
         &mut self,
         now: Time,
         packet: &Packet<'_>,
@@ -480,6 +509,12 @@ impl Detection {
     /// Packets that passed although a rule drops them, in [`RuleMode::Watch`].
     pub fn would_drop(&self) -> u64 {
         self.would_drop
+    }
+
+    /// Texts that rules replaced in packets, and those that they found where nothing is replaced.
+    pub fn replaced(&self) -> [u64; 2] {
+        let lost = self.counters().replacements_lost;
+        [self.replacing.replaced, self.replacing.left + lost]
     }
 
     /// The rules that dropped packets, or would have, in their order.

@@ -276,7 +276,8 @@ impl Plain {
         self.inside.as_ref().map(|it| it.counters()).unwrap_or_default()
     }
 
-    /// Counts a packet that came in by `side` and says whether it goes on. `place` is where the
+    /// Counts a packet that came in by `side` and says whether it goes on, with what rules replace
+    /// in it. `place` is where the
     /// packets of its flow before it were counted, or empty; afterwards it is this packet's.
     ///
     /// `Ok(None)`: it followed others of its flow, and was counted where they were.
@@ -285,6 +286,21 @@ impl Plain {
     /// Why it is dropped.
     #[inline]
     pub(crate) fn pass(
+        &mut self,
+        side: Side,
+        frame: &mut Frame<'_>,
+        parsed: &Parsed,
+        place: &mut FlowPlace,
+    ) -> Result<Option<Observed>, DropReason> {
+        let passed = self.judge(side, frame, parsed, place)?;
+        if let Some(detection) = &mut self.detection {
+            detection.replace(frame, parsed);
+        }
+        Ok(passed)
+    }
+
+    #[inline]
+    fn judge(
         &mut self,
         side: Side,
         frame: &Frame<'_>,
@@ -370,7 +386,7 @@ impl Plain {
     /// Why it is dropped.
     pub(crate) fn pass_own(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &mut Frame<'_>,
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
         if !matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
@@ -386,6 +402,7 @@ impl Plain {
         if let Some(detection) = detection {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             detection.judge(Side::Wire, frame, parsed, is_spared)?;
+            detection.replace(frame, parsed);
         }
         if tunnels::wraps(parsed) { self.pass_inside(Side::Wire, frame, parsed) } else { Ok(()) }
     }

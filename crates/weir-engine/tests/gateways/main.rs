@@ -13,6 +13,7 @@ mod keys;
 mod marking;
 mod reassembled;
 mod reject;
+mod replace;
 mod segments;
 mod sightings;
 mod trains;

@@ -36,6 +36,10 @@ pub struct DetectionSnapshot {
     pub unacceptable_segments: u64,
     /// Packets that were not looked at: their connection was for long enough (`bypass_mib`).
     pub bypassed: u64,
+    /// Texts that rules replaced in packets (`replace`).
+    pub replaced: u64,
+    /// Texts that were not: in tunnels, pieces of datagrams and RDMA.
+    pub not_replaced: u64,
     /// What was odd about packets, with `eve_anomalies`.
     pub anomalies: u64,
     /// Of that, what found no room to wait in.
@@ -137,6 +141,7 @@ impl DetectionSnapshot {
             packets: it.packets,
             would_drop: it.would_drop,
         });
+        let [replaced, not_replaced] = detection.replaced();
         Self {
             mode: mode.to_owned(),
             rules: detection.rules().len() as u64,
@@ -156,6 +161,8 @@ impl DetectionSnapshot {
             wrong_checksums: counters.wrong_checksums,
             unacceptable_segments: counters.unacceptable_segments,
             bypassed: counters.bypassed,
+            replaced,
+            not_replaced,
             anomalies: counters.anomalies,
             anomalies_lost: counters.anomalies_lost,
             drops: drops.collect(),
@@ -176,6 +183,8 @@ impl DetectionSnapshot {
             (&mut self.wrong_checksums, more.wrong_checksums),
             (&mut self.unacceptable_segments, more.unacceptable_segments),
             (&mut self.bypassed, more.bypassed),
+            (&mut self.replaced, more.replaced),
+            (&mut self.not_replaced, more.not_replaced),
             (&mut self.anomalies, more.anomalies),
             (&mut self.anomalies_lost, more.anomalies_lost),
         ] {

@@ -33,7 +33,7 @@ const DAY: u64 = 86_400;
 /// Days from the March of the year -400, where the calendar's 400 years begin, to the year 0.
 const BEFORE: u64 = 146_037;
 /// Alternative names that are kept, at most.
-const NAMES_MAX: usize = 256;
+pub(super) const NAMES_MAX: usize = 4096;
 
 pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;

@@ -6,14 +6,20 @@ mod check;
 mod hello;
 mod ja3;
 mod ja4;
+mod ssl2;
+mod state;
 mod tell;
+mod walk;
 
 use super::event::{AppEvent, AppEvents};
+use super::progress::Progress;
 use crate::heap::heap_size;
 use crate::rule::Buffer;
 use certificate::Certificate;
 pub(crate) use certificate::{EPOCH, Moment};
 pub(crate) use hello::Hello;
+use state::Heartbeat;
+use walk::Walk;
 
 /// Bytes of one direction's handshake that are kept, at most; the rest is not looked at.
 const HANDSHAKE_LEN_MAX: usize = 64 * 1024;
@@ -25,17 +31,15 @@ const RECORD_CHANGE_CIPHER_SPEC: u8 = 20;
 const RECORD_ALERT: u8 = 21;
 const RECORD_APPLICATION: u8 = 23;
 const RECORD_HEARTBEAT: u8 = 24;
-/// Of a heartbeat, its type and length, and the padding behind its payload (RFC 6520 s4).
-const HEARTBEAT_LEN: usize = 3;
-const HEARTBEAT_PADDING_LEN: usize = 16;
-/// Of a record's type, the bits that are set in SSL 2's lengths.
-const SSL2_BITS: u8 = 0xc0;
+/// The level of an alert that ends the connection.
+const ALERT_FATAL: u8 = 2;
 /// The major version of SSL 2.
 const SSL2: u8 = 2;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const SERVER_KEY_EXCHANGE: u8 = 12;
+const SERVER_HELLO_DONE: u8 = 14;
 const CLIENT_KEY_EXCHANGE: u8 = 16;
 
 /// What a connection's handshakes have told so far.
@@ -46,8 +50,10 @@ pub(crate) struct Session {
     pub(crate) events: AppEvents,
     /// Of that, what was not handed over, by the side whose rules are to look at it.
     fresh: [Vec<AppEvent>; 2],
-    /// A heartbeat was asked for, and not answered.
-    asked_heartbeat: bool,
+    progress: [Progress; 2],
+    /// A side has said that what follows is encrypted.
+    is_ciphered: bool,
+    heartbeat: Heartbeat,
     /// Messages that came with the last piece: a bit each, as [`SslState`] counts them.
     seen: u8,
     /// It was told of.
@@ -75,6 +81,8 @@ struct Side {
     is_done: bool,
     /// Its further records are encrypted.
     is_encrypted: bool,
+    /// Through the records behind those that are looked into.
+    walk: Walk,
     said: Said,
 }
 heap_size!(Side { record, handshake, said });
@@ -92,69 +100,108 @@ struct Said {
 heap_size!(Said { hello, chain, certificate });
 
 /// Whether a stream that begins so may be TLS: with a record of a handshake, in which other
-/// messages may come before the hello (RFC 5246 s7.4.1.1).
-pub(crate) fn begins(bytes: &[u8]) -> bool {
-    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..])
+/// messages may come before the hello (RFC 5246 s7.4.1.1), or, a client's, with a hello of SSL 2.
+pub(crate) fn begins(side: usize, bytes: &[u8]) -> bool {
+    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..]) || (side == 0 && ssl2::begins(bytes))
 }
 
 impl Session {
     /// Takes in the next bytes of a side; whether they told something.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
+        self.follow_server(side);
         if self.sides[side].is_done {
+            self.pass(side, bytes);
             return false;
         }
         self.sides[side].record.extend_from_slice(bytes);
         self.seen = 0;
         let mut told = false;
-        loop {
-            let state = &mut self.sides[side];
-            let [kind, major, minor, high, low, rest @ ..] = state.record.as_slice() else {
-                break;
-            };
-            let (kind, major, minor) = (*kind, *major, *minor);
-            let length = usize::from(u16::from_be_bytes([*high, *low]));
-            let is_known = matches!(kind, RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT);
-            // Drafts of version 1.3 have numbers of their own.
-            let has_version = matches!((major, minor), (3, 0..=4) | (0x7f, _));
-            if !is_known || !has_version {
-                state.is_done = true;
-                match is_known {
-                    true if major != SSL2 => self.raise(AppEvent::TlsRecordVersion),
-                    false if kind & SSL2_BITS == 0 => self.raise(AppEvent::TlsRecordType),
-                    _ => {}
-                }
-                break;
-            }
-            if kind == RECORD_APPLICATION {
-                state.is_done = true;
-                break;
-            }
-            if rest.len() < length {
-                break;
-            }
-            let version = u16::from_be_bytes([major, minor]);
-            state.said.version.get_or_insert(version);
-            let fragment = rest[..length].to_vec();
-            state.record.drain(..5 + length);
-            match kind {
-                RECORD_CHANGE_CIPHER_SPEC => {
-                    (state.is_done, state.is_encrypted) = (true, true);
-                    break;
-                }
-                RECORD_ALERT => self.alert(&fragment),
-                RECORD_HEARTBEAT => self.heartbeat(&fragment),
-                _ => {
-                    state.handshake.extend_from_slice(&fragment);
-                    told |= self.messages(side);
-                }
+        let (mut records, all) = (0, self.sides[side].record.len());
+        while !self.sides[side].is_done {
+            let is_of_ssl2 = ssl2::is_record(&self.sides[side].record);
+            let Some(told_more) = self.next_record(side) else { break };
+            told |= told_more;
+            records += usize::from(is_of_ssl2);
+            if ssl2::are_too_many(records, all) && !self.sides[side].record.is_empty() {
+                self.raise(AppEvent::TlsManyRecords);
+                self.sides[side].is_done = true;
+                self.lose(side);
             }
         }
         let state = &mut self.sides[side];
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
-            (state.is_done, state.record, state.handshake) = (true, Vec::new(), Vec::new());
+            state.is_done = true;
+            state.handshake = Vec::new();
             told |= state.said.hello.is_some();
+            let behind = std::mem::take(&mut state.record);
+            self.pass(side, &behind);
         }
         told
+    }
+
+    /// Takes in a side's next record, if it is whole; whether it told something.
+    fn next_record(&mut self, side: usize) -> Option<bool> {
+        let state = &mut self.sides[side];
+        if ssl2::is_record(&state.record) {
+            return self.record_of_ssl2(side).map(|()| false);
+        }
+        let [kind, major, minor, high, low, rest @ ..] = state.record.as_slice() else {
+            return None;
+        };
+        let (kind, major, minor) = (*kind, *major, *minor);
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let is_known = matches!(kind, RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT);
+        // Drafts of version 1.3 have numbers of their own.
+        let has_version = matches!((major, minor), (3, 0..=4) | (0x7f, _));
+        if !is_known || !has_version || kind == RECORD_APPLICATION {
+            state.is_done = true;
+            match is_known {
+                true if has_version => {}
+                true if major != SSL2 => self.raise(AppEvent::TlsRecordVersion),
+                true => {}
+                false => self.raise(AppEvent::TlsRecordType),
+            }
+            return None;
+        }
+        let fragment = rest.get(..length)?.to_vec();
+        let version = u16::from_be_bytes([major, minor]);
+        state.said.version.get_or_insert(version);
+        state.record.drain(..5 + length);
+        match kind {
+            RECORD_CHANGE_CIPHER_SPEC => {
+                (state.is_done, state.is_encrypted) = (true, true);
+                self.change_cipher(side);
+            }
+            RECORD_ALERT => self.alert(side, &fragment),
+            RECORD_HEARTBEAT => self.heartbeat(side, length, Some(&fragment)),
+            _ => {
+                state.handshake.extend_from_slice(&fragment);
+                return Some(self.messages(side));
+            }
+        }
+        Some(false)
+    }
+
+    /// The same for a record of SSL 2.
+    fn record_of_ssl2(&mut self, side: usize) -> Option<()> {
+        let record = ssl2::record(&self.sides[side].record)?;
+        if let Some(fault) = record.fault {
+            if fault == ssl2::Fault::Header {
+                self.raise(AppEvent::TlsSsl2Header);
+            }
+            self.raise(AppEvent::TlsRecord);
+            self.sides[side].is_done = true;
+            self.lose(side);
+            return None;
+        }
+        if record.is_error {
+            self.raise(AppEvent::TlsErrorMessage);
+        }
+        if record.is_hello && side == 0 {
+            self.progress[0].reach(state::HELLO);
+        }
+        self.sides[side].record.drain(..record.length);
+        Some(())
     }
 
     /// What was odd and not looked at with this side before.
@@ -169,26 +216,11 @@ impl Session {
     }
 
     /// A level and a description (RFC 5246 s7.2).
-    fn alert(&mut self, fragment: &[u8]) {
-        if fragment.len() == 1 {
-            self.raise(AppEvent::TlsAlert);
-        }
-    }
-
-    /// A heartbeat that is not encrypted (RFC 6520 s4).
-    fn heartbeat(&mut self, fragment: &[u8]) {
-        let [kind, high, low, ..] = fragment else { return };
-        if !matches!(kind, 1 | 2) {
-            return self.raise(AppEvent::TlsInvalidHeartbeat);
-        }
-        if std::mem::replace(&mut self.asked_heartbeat, *kind == 1) {
-            return;
-        }
-        let end = HEARTBEAT_LEN + usize::from(u16::from_be_bytes([*high, *low]));
-        if end > fragment.len() {
-            self.raise(AppEvent::TlsOverflowHeartbeat);
-        } else if end + HEARTBEAT_PADDING_LEN > fragment.len() {
-            self.raise(AppEvent::TlsInvalidHeartbeat);
+    fn alert(&mut self, side: usize, fragment: &[u8]) {
+        match fragment {
+            [_] => self.raise(AppEvent::TlsAlert),
+            [ALERT_FATAL, ..] if !self.is_ciphered => self.close(side),
+            _ => {}
         }
     }
 
@@ -253,6 +285,9 @@ impl Session {
                     hello.events.iter().for_each(|it| self.raise(*it));
                     let said = &mut self.sides[usize::from(!is_client)].said;
                     said.hello = Some(hello);
+                    if is_client == (side == 0) {
+                        self.progress[side].reach(state::HELLO);
+                    }
                     self.see(
                         [SslState::ServerHello, SslState::ClientHello][usize::from(is_client)],
                     );
@@ -261,6 +296,9 @@ impl Session {
                 CERTIFICATE => {
                     self.certificates(side, &body);
                     told = true;
+                }
+                SERVER_HELLO_DONE if side == 1 => {
+                    self.progress[1].reach(state::SERVER_HELLO_DONE);
                 }
                 SERVER_KEY_EXCHANGE => {
                     self.see(SslState::ServerKeyExchange);
@@ -291,6 +329,15 @@ impl Session {
         let said = &mut self.sides[side].said;
         said.certificate = chain.first().and_then(|it| Certificate::read(it));
         said.chain = chain;
+        match (side, &said.certificate) {
+            (0, _) => self.progress[0].reach(state::CLIENT_CERTIFICATE),
+            (_, Some(it)) if it.alternative_names.len() >= certificate::NAMES_MAX => {
+                self.progress[1].reach(state::HANDSHAKE[1]);
+                self.raise(AppEvent::TlsManyAlternativeNames);
+            }
+            (_, Some(_)) => self.progress[1].reach(state::HANDSHAKE[1]),
+            (_, None) => {}
+        }
         event.into_iter().for_each(|it| self.raise(it));
     }
 }
@@ -360,7 +407,7 @@ mod tests {
     #[test]
     fn the_server_name_is_read_however_the_stream_is_cut() {
         let bytes = hello(b"www.example.org");
-        assert!(begins(&bytes));
+        assert!(begins(0, &bytes) && begins(1, &bytes));
         for piece in 1..bytes.len() {
             let mut session = Session::default();
             let told = bytes.chunks(piece).map(|it| session.take(0, it)).filter(|it| *it).count();
@@ -377,7 +424,7 @@ mod tests {
         let in_own = [asked.as_slice(), &asked, &hello].concat();
         let empty = [&[RECORD_HANDSHAKE, 3, 1, 0, 0], hello.as_slice()].concat();
         for bytes in [in_one, in_own, empty] {
-            assert!(begins(&bytes));
+            assert!(begins(0, &bytes) && begins(1, &bytes));
             let mut session = Session::default();
             assert!(session.take(0, &bytes));
             assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
@@ -396,9 +443,10 @@ mod tests {
     #[test]
     fn what_is_no_record_ends_the_look() {
         let mut session = Session::default();
-        assert!(!session.take(0, b"GET / HTTP/1.1\r\n"));
+        assert!(!session.take(0, b"\x0a / HTTP/1.1\r\n"));
         assert!(session.sides[0].is_done);
-        assert_eq!(session.take_events(0), []);
+        assert_eq!(session.take_events(0), [AppEvent::TlsRecordType]);
+        assert!(!session.take(0, &hello(b"a.org")));
     }
 
     #[test]
