@@ -58,11 +58,12 @@ impl Evaluator {
         (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
         self.is_passed = false;
         if let Some(rule) = flow.dropped_by {
-            self.note_drop(now, true, view, flow, direction);
+            self.note_drop(now, "flow drop", view, flow, direction);
             return Some(Decision::Drop { rule });
         }
         if flow.is_bypassed {
             self.counters.bypassed += 1;
+            flow.bypass(direction, view);
             return Some(Decision::Pass);
         }
         if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
@@ -168,16 +169,16 @@ impl Evaluator {
     }
 
     /// Keeps what there is to tell of a packet that is dropped without an alert, once a side.
-    pub(super) fn note_drop(
+    pub(crate) fn note_drop(
         &mut self,
         now: Time,
-        is_by_flow: bool,
+        reason: &'static str,
         view: &View<'_>,
         flow: &mut Flow,
         direction: Direction,
     ) {
         if !std::mem::replace(&mut flow.is_drop_told[direction.index()], true) {
-            self.untold_drop = Some(DropRecord::new(now, is_by_flow, view, flow, direction));
+            self.untold_drop = Some(DropRecord::new(now, reason, view, flow, direction));
         }
     }
 
@@ -517,6 +518,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         flow: flow.view(scene.direction),
         is_stream: false,
         rdma: rdma_view(view),
+        tunnel: None,
         transaction: None,
         texts: Vec::new(),
         contexts: Vec::new(),

@@ -9,12 +9,14 @@
 //! The rules are shared by all workers; flows are each worker's own, and what rules count over
 //! flows the workers tell each other (docs/adr/0221).
 
+mod drops;
 mod early;
 mod reject;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use weir_detect::alert::TunnelView;
 use weir_detect::dataset::Change;
 use weir_detect::record::{
     AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, UnitRecord,
@@ -27,6 +29,7 @@ use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
+use drops::Drops;
 use early::Early;
 pub use early::FLOODS_MAX;
 pub(crate) use reject::End;
@@ -41,8 +44,6 @@ pub const ALERTS_MAX: usize = 4096;
 /// Packets that rules told of and that wait to be taken, at most; further ones are kept as short as
 /// others.
 const TOLD_PACKETS_MAX: usize = 32;
-/// Drops without an alert that wait until they are told, at most; the status counts every packet.
-const DROPS_MAX: usize = 256;
 
 /// Flows that end in one call of [`Detection::expire`], at most.
 const EXPIRED_MAX: usize = 64;
@@ -100,9 +101,7 @@ pub struct Detection {
     refuses_rdma: bool,
     early: Early,
     told: Vec<ToldPacket>,
-    /// Packets that were dropped and that no alert tells of, where somebody wants to know.
-    drops: Vec<DropRecord>,
-    tells_drops: bool,
+    drops: Drops,
 }
 
 /// A packet that a rule told of.
@@ -173,8 +172,7 @@ impl Detection {
             refuses_rdma: false,
             early: Early::default(),
             told: Vec::new(),
-            drops: Vec::new(),
-            tells_drops: rules.tells_records,
+            drops: Drops::new(rules.tells_records),
         })
     }
 
@@ -201,7 +199,7 @@ impl Detection {
         if std::mem::replace(&mut self.mode, rules.mode) != rules.mode {
             self.early.clear();
         }
-        self.tells_drops = rules.tells_records;
+        self.drops.set_wanted(rules.tells_records);
         self.detector.set_bypass(rules.limits.bypass_bytes);
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
@@ -264,6 +262,11 @@ impl Detection {
         self.alerts.len()
     }
 
+    /// Of the alerts that wait, those from the `first` on are of a packet that was carried so.
+    pub(crate) fn note_tunnel(&mut self, first: usize, tunnel: TunnelView) {
+        self.alerts.carried_from(first, tunnel);
+    }
+
     /// Keeps a packet whole that rules told of, which is so if more alerts wait than `before`.
     pub(crate) fn keep_told(
         &mut self,
@@ -314,9 +317,7 @@ impl Detection {
                 self.would_drop += 1;
                 return Ok(());
             }
-            Decision::Unseen(Unseen::Beginning) => return Err(DropReason::StreamUnseen),
-            Decision::Unseen(Unseen::Gap) => return Err(DropReason::StreamGap),
-            Decision::Unseen(Unseen::Conflict) => return Err(DropReason::StreamConflict),
+            Decision::Unseen(why) => return Err(self.refuse(why)),
         };
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
@@ -336,12 +337,42 @@ impl Detection {
                 Some(_) => self.refuses_rdma = whom != Answered::Receiver,
             }
         }
-        let has_room = self.tells_drops && self.drops.len() < DROPS_MAX;
-        self.drops.extend(self.detector.untold_drop().filter(|_| has_room));
+        if let Some(record) = self.detector.untold_drop() {
+            self.drops.keep(record);
+        }
         if let Some(flood) = self.detector.flood(rule, parsed) {
             self.early.want(flood, rule);
         }
         Err(DropReason::Rule)
+    }
+
+    /// Why a packet is dropped that cannot be looked at, which is told.
+    fn refuse(&mut self, why: Unseen) -> DropReason {
+        let reason = match why {
+            Unseen::Beginning => DropReason::StreamUnseen,
+            Unseen::Gap => DropReason::StreamGap,
+            Unseen::Conflict => DropReason::StreamConflict,
+        };
+        if let Some(record) = self.detector.untold_drop() {
+            self.drops.keep(DropRecord { reason: reason.name(), ..record });
+        }
+        reason
+    }
+
+    /// Has a packet told of that was dropped before it came to its flow, once a source and second.
+    pub(crate) fn note_drop(
+        &mut self,
+        now: Time,
+        reason: DropReason,
+        bytes: &[u8],
+        parsed: &Parsed,
+    ) {
+        self.drops.keep_of_source(now, reason, bytes, parsed);
+    }
+
+    /// Records of packets that were dropped for which there was no room, since the last call.
+    pub(crate) fn take_lost_records(&mut self) -> u64 {
+        self.drops.take_lost()
     }
 
     /// Whether the packet that was judged last is of a flow that is looked at no further.
@@ -419,7 +450,7 @@ impl Detection {
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Application(it)));
         self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
-        self.drops.drain(..).for_each(|it| take(DetectionRecord::Drop(it)));
+        self.drops.drain().for_each(|it| take(DetectionRecord::Drop(it)));
     }
 
     /// What rules put into sets that are kept in files, or took from them, since the last call.
