@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use weir_wire::frame::Time;
-use weir_wire::parse::Encapsulation;
+use weir_wire::parse::{Encapsulation, Parsed};
 
 use crate::behaviour::FloodView;
 use crate::dataset::Context;
+use crate::packet::ports;
 use crate::rule::RuleIndex;
 use crate::value::Object;
 
@@ -62,6 +63,11 @@ impl Alerts {
                 alert.blocked = Blocked::Would;
             }
         }
+    }
+
+    /// Of those that wait, all from the `first` on are of a packet that was carried so.
+    pub fn carried_from(&mut self, first: usize, tunnel: TunnelView) {
+        self.waiting.iter_mut().skip(first).for_each(|it| it.tunnel = Some(tunnel));
     }
 
     pub(crate) fn push(&mut self, alert: Alert) {
@@ -120,6 +126,8 @@ pub struct Alert {
     pub rdma: Option<RdmaView>,
     /// The flood that the packet belongs to, if the rule asks for one.
     pub flood: Option<FloodView>,
+    /// What carries the packet, if it is carried; put by who takes it out.
+    pub tunnel: Option<TunnelView>,
     /// The transaction that matched, of applications that are told in units.
     pub transaction: Option<TransactionView>,
     /// What expressions of rules captured of the flow, the packet and for this alert.
@@ -174,6 +182,56 @@ pub struct FlowView {
     pub bytes: [u64; 2],
     /// Whether the initiator sent this packet.
     pub to_server: bool,
+    /// The flow that announced it, as FTP's do those for data.
+    pub parent: Option<FlowKey>,
+    /// Packets of each side, and bytes of each, that passed without a look, where it is looked at
+    /// no further.
+    pub bypassed: Option<[[u64; 2]; 2]>,
+}
+
+/// What tells a flow from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Who sent its first packet.
+    pub initiator: End,
+    /// The other.
+    pub responder: End,
+    /// When its first packet came.
+    pub start: Time,
+}
+
+impl FlowView {
+    /// Which flow it is.
+    pub fn key(&self) -> FlowKey {
+        let Self { initiator, responder, start, .. } = *self;
+        FlowKey { initiator, responder, start }
+    }
+}
+
+/// The outermost of the packets that carry another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelView {
+    /// Who sent it.
+    pub source: End,
+    /// To whom.
+    pub destination: End,
+    /// IP's protocol number.
+    pub protocol: u8,
+    /// How many carry the packet: this one, and those in between.
+    pub depth: u8,
+}
+
+impl TunnelView {
+    /// Of a packet that carries another `depth` times over.
+    pub fn of(bytes: &[u8], parsed: &Parsed, depth: u8) -> Self {
+        let (source, destination) = ports(parsed, bytes);
+        Self {
+            source: End { address: parsed.source, port: source },
+            destination: End { address: parsed.destination, port: destination },
+            protocol: parsed.protocol,
+            depth,
+        }
+    }
 }
 
 /// What an RDMA packet says of itself.

@@ -365,13 +365,16 @@ impl Detector {
         }
         let limits = &self.evaluator.limits;
         let is_midstream = || self.flows.taken(*slot).is_some_and(Flow::is_midstream);
-        match self.evaluator.refused {
-            Some(why) => Decision::Unseen(why),
-            None if limits.refuses_midstream && is_midstream() => {
-                Decision::Unseen(Unseen::Beginning)
-            }
-            None => Decision::Pass,
+        let refused = match self.evaluator.refused {
+            None if limits.refuses_midstream && is_midstream() => Some(Unseen::Beginning),
+            refused => refused,
+        };
+        let Some(why) = refused else { return Decision::Pass };
+        if let Some(flow) = self.flows.at(slot) {
+            let view = View::new(packet.bytes, packet.parsed, Vlans::of(packet.parsed), &[]);
+            self.evaluator.note_drop(now, "stream error", &view, flow, direction);
         }
+        Decision::Unseen(why)
     }
 
     fn look(
@@ -423,6 +426,7 @@ impl Detector {
             flow.conversation = None;
             evaluator.counters.packets += 1;
             evaluator.counters.bypassed += 1;
+            flow.bypass(direction, &view);
             self.is_settled = true;
             return Decision::Pass;
         }

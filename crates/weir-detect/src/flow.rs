@@ -6,7 +6,7 @@ use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::alert::{End, FlowView};
+use crate::alert::{End, FlowKey, FlowView};
 use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
@@ -119,6 +119,10 @@ pub(crate) struct Flow {
     has_syn: bool,
     /// A rule said that it is looked at no further.
     pub(crate) is_bypassed: bool,
+    /// Packets and bytes that passed without a look since.
+    bypassed: Option<Box<[[u64; 2]; 2]>>,
+    /// The flow that announced it.
+    pub(crate) parent: Option<Box<FlowKey>>,
     /// What a record tells of it in the end.
     pub(crate) told: RecordState,
     /// How its TCP goes on, where somebody asks.
@@ -198,6 +202,14 @@ impl Flow {
         self.odd.clear();
         self.counts.clear();
         self.is_bypassed = false;
+        (self.bypassed, self.parent) = (None, None);
+    }
+
+    /// Counts a packet that nobody looks at.
+    pub(crate) fn bypass(&mut self, direction: Direction, view: &View<'_>) {
+        let [packets, bytes] = &mut **self.bypassed.get_or_insert_default();
+        packets[direction.index()] += 1;
+        bytes[direction.index()] += view.bytes.len() as u64;
     }
 
     /// How long it may be silent before it is over, as Suricata has it.
@@ -367,7 +379,6 @@ impl Flow {
             is_alerted: told.is_alerted,
             is_dropped: self.dropped_by.is_some(),
             is_passed: self.is_passed,
-            is_bypassed: self.is_bypassed,
             is_untold: told.is_untold,
             ..FlowRecord::default()
         }
@@ -381,6 +392,11 @@ impl Flow {
             packets: self.packets,
             bytes: self.bytes,
             to_server: direction == Direction::Initiator,
+            parent: self.parent.as_deref().copied(),
+            bypassed: match &self.bypassed {
+                Some(counted) => Some(**counted),
+                None => self.is_bypassed.then(Default::default),
+            },
         }
     }
 

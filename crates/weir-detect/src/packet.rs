@@ -511,7 +511,7 @@ fn carries_packets(parsed: &Parsed) -> bool {
     matches!(parsed.protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE)
 }
 
-fn ports(parsed: &Parsed, bytes: &[u8]) -> (u16, u16) {
+pub(crate) fn ports(parsed: &Parsed, bytes: &[u8]) -> (u16, u16) {
     const SCTP: u8 = 132;
     match parsed.transport {
         Transport::None if parsed.protocol == SCTP && parsed.fragment.is_none() => {

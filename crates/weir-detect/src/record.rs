@@ -1,7 +1,7 @@
 //! What is told of a flow when it ends, of the transactions in it, and of what is odd.
 
 use weir_wire::frame::Time;
-use weir_wire::parse::{Network, Transport};
+use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp::flags::{FIN, RST, SYN};
 
 use crate::alert::{End, FlowView};
@@ -10,7 +10,7 @@ use crate::buffers::event::AppEvent;
 use crate::decode::Event;
 use crate::detector::Direction;
 use crate::flow::Flow;
-use crate::packet::{View, Vlans};
+use crate::packet::{View, Vlans, ports};
 use crate::rule::Protocol;
 pub use crate::value::{Object, Value};
 
@@ -78,8 +78,6 @@ pub struct FlowRecord {
     pub is_dropped: bool,
     /// Whether a rule let the rest of it pass.
     pub is_passed: bool,
-    /// Whether a rule said that it is looked at no further (`bypass`).
-    pub is_bypassed: bool,
     /// Whether a rule said that nothing is told of it (`config`).
     pub is_untold: bool,
     /// Why it ended.
@@ -95,7 +93,7 @@ pub struct FlowRecord {
 impl FlowRecord {
     /// As EVE's `flow.state` spells it.
     pub fn state(&self) -> &'static str {
-        if self.is_bypassed {
+        if self.view.bypassed.is_some() {
             return "bypassed";
         }
         if self.protocol != 6 {
@@ -295,13 +293,14 @@ impl AnomalyRecord {
     }
 }
 
-/// A packet that a rule dropped and no alert tells of: of its flow, the first of its side.
+/// A packet that was dropped and no alert tells of: of its flow, the first of its side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropRecord {
     /// When it came.
     pub time: Time,
-    /// Its flow was dropped before; otherwise a rule matched, and its threshold keeps it silent.
-    pub is_by_flow: bool,
+    /// As EVE's `drop.reason` spells it: `flow drop`, its flow was dropped before; `rules`, a rule
+    /// matched, and its threshold keeps it silent; others are given by who drops it.
+    pub reason: &'static str,
     /// Who sent it.
     pub source: End,
     /// To whom.
@@ -316,30 +315,39 @@ pub struct DropRecord {
     pub hop_limit: u8,
     /// What is spoken, where it is known.
     pub application: Option<&'static str>,
-    /// Its flow so far.
-    pub flow: FlowView,
+    /// Its flow so far; `None`: it is of none.
+    pub flow: Option<FlowView>,
 }
 
 impl DropRecord {
-    pub(crate) fn new(
-        time: Time,
-        is_by_flow: bool,
-        view: &View<'_>,
-        flow: &Flow,
-        direction: Direction,
-    ) -> Self {
-        let parsed = view.parsed;
+    /// Of a packet that no flow was found for.
+    pub fn of_packet(time: Time, reason: &'static str, bytes: &[u8], parsed: &Parsed) -> Self {
+        let (source_port, destination_port) = ports(parsed, bytes);
         Self {
             time,
-            is_by_flow,
-            source: End { address: parsed.source, port: view.source_port },
-            destination: End { address: parsed.destination, port: view.destination_port },
+            reason,
+            source: End { address: parsed.source, port: source_port },
+            destination: End { address: parsed.destination, port: destination_port },
             protocol: parsed.protocol,
             length: parsed.end.saturating_sub(parsed.network_offset.into()),
             traffic_class: parsed.traffic_class,
             hop_limit: parsed.hop_limit,
+            application: None,
+            flow: None,
+        }
+    }
+
+    pub(crate) fn new(
+        time: Time,
+        reason: &'static str,
+        view: &View<'_>,
+        flow: &Flow,
+        direction: Direction,
+    ) -> Self {
+        Self {
             application: flow.told.application,
-            flow: flow.view(direction),
+            flow: Some(flow.view(direction)),
+            ..Self::of_packet(time, reason, view.bytes, view.parsed)
         }
     }
 }

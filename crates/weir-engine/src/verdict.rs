@@ -114,6 +114,18 @@ macro_rules! drop_reasons {
 }
 
 impl DropReason {
+    /// Whether it says why packets were not looked into, of which nothing else tells.
+    pub(crate) const fn is_unseen_inside(self) -> bool {
+        matches!(
+            self,
+            Self::TunnelTooDeep
+                | Self::FragmentsFull
+                | Self::FragmentsLate
+                | Self::FragmentConflict
+                | Self::FlowQueueFull
+        )
+    }
+
     /// Whether a sealed packet that was dropped so may be one whose number is then missing: the
     /// gap is ours.
     pub(crate) const fn may_hide_a_packet(self) -> bool {

@@ -59,11 +59,12 @@ impl Evaluator {
         (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
         self.is_passed = false;
         if let Some(rule) = flow.dropped_by {
-            self.note_drop(now, true, view, flow, direction);
+            self.note_drop(now, "flow drop", view, flow, direction);
             return Some(Decision::Drop { rule });
         }
         if flow.is_bypassed {
             self.counters.bypassed += 1;
+            flow.bypass(direction, view);
             return Some(Decision::Pass);
         }
         if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
@@ -172,16 +173,16 @@ impl Evaluator {
     }
 
     /// Keeps what there is to tell of a packet that is dropped without an alert, once a side.
-    pub(super) fn note_drop(
+    pub(crate) fn note_drop(
         &mut self,
         now: Time,
-        is_by_flow: bool,
+        reason: &'static str,
         view: &View<'_>,
         flow: &mut Flow,
         direction: Direction,
     ) {
         if !std::mem::replace(&mut flow.is_drop_told[direction.index()], true) {
-            self.untold_drop = Some(DropRecord::new(now, is_by_flow, view, flow, direction));
+            self.untold_drop = Some(DropRecord::new(now, reason, view, flow, direction));
         }
     }
 
@@ -522,6 +523,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         is_stream: false,
         rdma: rdma_view(view),
         flood: None,
+        tunnel: None,
         transaction: None,
         texts: Vec::new(),
         contexts: Vec::new(),

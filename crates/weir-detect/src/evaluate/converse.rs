@@ -55,9 +55,11 @@ impl Evaluator {
                 conversation.refuse(Refusals { gaps, conflicts, only_told });
             }
             if is_new
-                && let Some(it) = self.expected.take(flow.responder.address, flow.responder.port)
+                && let Some((announced, parent)) =
+                    self.expected.take(flow.responder.address, flow.responder.port)
             {
-                conversation.announce(it);
+                conversation.announce(announced);
+                flow.parent = Some(Box::new(parent));
             }
             conversation.wanted = self.digests.and(needs.digests);
             let progress = conversation.take(direction, view, &self.limits);

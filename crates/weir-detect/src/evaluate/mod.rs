@@ -371,7 +371,7 @@ impl Evaluator {
         match decision {
             Decision::Pass => {}
             _ if alerts.len() == self.first_alert => {
-                self.note_drop(now, false, view, flow, direction);
+                self.note_drop(now, "rules", view, flow, direction);
             }
             _ => flow.is_drop_told[direction.index()] = true,
         }

@@ -9,7 +9,7 @@ use crate::alert::{Alerts, TransactionView};
 use crate::application::unit::{FileTold, Record, Said, Unit};
 use crate::buffers::http;
 use crate::conversation::Message;
-use crate::detector::Decision;
+use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::record::UnitRecord;
@@ -84,7 +84,8 @@ impl Evaluator {
     pub(super) fn keep_said(&mut self, flow: &Flow, now: Time, said: Said) {
         for announced in said.announced {
             let address = announced.address.unwrap_or(flow.responder.address);
-            self.expected.add(address, announced);
+            let parent = flow.view(Direction::Initiator).key();
+            self.expected.add(address, announced, parent);
         }
         let Some(units) = &mut self.units else { return };
         for record in said.records {

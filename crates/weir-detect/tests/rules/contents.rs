@@ -294,7 +294,7 @@ fn a_drop_without_an_alert_is_told_once_a_side() {
     let mut bench = Bench::new("drop udp any any -> any any (content:\"bad\"; noalert; sid:1;)");
     bench.udp(b"bad");
     let drop = bench.detector.untold_drop().expect("it is told");
-    assert!(!drop.is_by_flow && drop.length == 31, "{drop:?}");
+    assert_eq!((drop.reason, drop.length), ("rules", 31), "{drop:?}");
     bench.udp(b"bad");
     assert_eq!(bench.detector.untold_drop(), None);
 }

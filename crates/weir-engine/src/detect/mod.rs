@@ -9,6 +9,7 @@
 //! The rules are shared by all workers; flows are each worker's own, and what rules count over
 //! flows the workers tell each other (docs/adr/0221).
 
+mod drops;
 mod early;
 mod reject;
 mod replace;
@@ -16,6 +17,7 @@ mod replace;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use weir_detect::alert::TunnelView;
 use weir_detect::dataset::Change;
 use weir_detect::record::{
     AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, UnitRecord,
@@ -28,6 +30,7 @@ use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::parse::Parsed;
 
+use drops::Drops;
 use early::Early;
 pub use early::FLOODS_MAX;
 pub(crate) use reject::End;
@@ -43,8 +46,6 @@ pub const ALERTS_MAX: usize = 4096;
 /// Packets that rules told of and that wait to be taken, at most; further ones are kept as short as
 /// others.
 const TOLD_PACKETS_MAX: usize = 32;
-/// Drops without an alert that wait until they are told, at most; the status counts every packet.
-const DROPS_MAX: usize = 256;
 
 /// Flows that end in one call of [`Detection::expire`], at most.
 const EXPIRED_MAX: usize = 64;
@@ -103,9 +104,7 @@ pub struct Detection {
     replacing: Replacing,
     early: Early,
     told: Vec<ToldPacket>,
-    /// Packets that were dropped and that no alert tells of, where somebody wants to know.
-    drops: Vec<DropRecord>,
-    tells_drops: bool,
+    drops: Drops,
 }
 
 /// A packet that a rule told of.
@@ -177,8 +176,7 @@ impl Detection {
             replacing: Replacing::default(),
             early: Early::default(),
             told: Vec::new(),
-            drops: Vec::new(),
-            tells_drops: rules.tells_records,
+            drops: Drops::new(rules.tells_records),
         })
     }
 
@@ -205,7 +203,7 @@ impl Detection {
         if std::mem::replace(&mut self.mode, rules.mode) != rules.mode {
             self.early.clear();
         }
-        self.tells_drops = rules.tells_records;
+        self.drops.set_wanted(rules.tells_records);
         self.detector.set_bypass(rules.limits.bypass_bytes);
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
@@ -269,6 +267,11 @@ impl Detection {
     /// Alerts that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.alerts.len()
+    }
+
+    /// Of the alerts that wait, those from the `first` on are of a packet that was carried so.
+    pub(crate) fn note_tunnel(&mut self, first: usize, tunnel: TunnelView) {
+        self.alerts.carried_from(first, tunnel);
     }
 
     /// Keeps a packet whole that rules told of, which is so if more alerts wait than `before`.
@@ -343,9 +346,7 @@ impl Detection {
                 self.would_drop += 1;
                 return Ok(());
             }
-            Decision::Unseen(Unseen::Beginning) => return Err(DropReason::StreamUnseen),
-            Decision::Unseen(Unseen::Gap) => return Err(DropReason::StreamGap),
-            Decision::Unseen(Unseen::Conflict) => return Err(DropReason::StreamConflict),
+            Decision::Unseen(why) => return Err(self.refuse(why)),
         };
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
@@ -365,12 +366,42 @@ impl Detection {
                 Some(_) => self.refuses_rdma = whom != Answered::Receiver,
             }
         }
-        let has_room = self.tells_drops && self.drops.len() < DROPS_MAX;
-        self.drops.extend(self.detector.untold_drop().filter(|_| has_room));
+        if let Some(record) = self.detector.untold_drop() {
+            self.drops.keep(record);
+        }
         if let Some(flood) = self.detector.flood(rule, parsed) {
             self.early.want(flood, rule);
         }
         Err(DropReason::Rule)
+    }
+
+    /// Why a packet is dropped that cannot be looked at, which is told.
+    fn refuse(&mut self, why: Unseen) -> DropReason {
+        let reason = match why {
+            Unseen::Beginning => DropReason::StreamUnseen,
+            Unseen::Gap => DropReason::StreamGap,
+            Unseen::Conflict => DropReason::StreamConflict,
+        };
+        if let Some(record) = self.detector.untold_drop() {
+            self.drops.keep(DropRecord { reason: reason.name(), ..record });
+        }
+        reason
+    }
+
+    /// Has a packet told of that was dropped before it came to its flow, once a source and second.
+    pub(crate) fn note_drop(
+        &mut self,
+        now: Time,
+        reason: DropReason,
+        bytes: &[u8],
+        parsed: &Parsed,
+    ) {
+        self.drops.keep_of_source(now, reason, bytes, parsed);
+    }
+
+    /// Records of packets that were dropped for which there was no room, since the last call.
+    pub(crate) fn take_lost_records(&mut self) -> u64 {
+        self.drops.take_lost()
     }
 
     /// Whether the packet that was judged last is of a flow that is looked at no further.
@@ -448,7 +479,7 @@ impl Detection {
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Application(it)));
         self.detector.take_units().into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
         self.detector.take_anomalies().for_each(|it| take(DetectionRecord::Anomaly(it)));
-        self.drops.drain(..).for_each(|it| take(DetectionRecord::Drop(it)));
+        self.drops.drain().for_each(|it| take(DetectionRecord::Drop(it)));
     }
 
     /// What rules put into sets that are kept in files, or took from them, since the last call.

@@ -41,6 +41,11 @@ impl Engine {
         }
     }
 
+    /// Records of packets that were dropped for which there was no room, since the last call.
+    pub fn take_lost_records(&mut self) -> u64 {
+        self.plain.detection_mut().map(|it| it.take_lost_records()).unwrap_or_default()
+    }
+
     /// What rules put into sets that are kept in files, or took from them, since the last call.
     pub fn take_dataset_changes(&mut self) -> Vec<Change> {
         let detection = self.plain.detection_mut();

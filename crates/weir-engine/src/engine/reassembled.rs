@@ -9,7 +9,8 @@
 
 use std::collections::HashMap;
 
-use weir_wire::frame::{Frame, Meta, Time};
+use weir_wire::frame::{Frame, Link, Meta, Time};
+use weir_wire::parse::parse;
 
 use super::Engine;
 use crate::counters::Counters;
@@ -137,6 +138,11 @@ impl Engine {
     }
 
     fn drop_pieces(&mut self, pieces: &[Piece], reason: DropReason) {
+        if let Some(first) = pieces.first().filter(|_| reason.is_unseen_inside()) {
+            let bytes = &first.bytes[ROOM..first.bytes.len() - ROOM];
+            let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+            self.plain.tell_drop(first.meta.time, reason, bytes, &parsed);
+        }
         for Piece { onward, .. } in pieces {
             onward.count(&mut self.counters, Verdict::Drop(reason));
         }

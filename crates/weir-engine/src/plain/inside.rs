@@ -33,8 +33,8 @@ pub(super) type Judge<'j> = &'j mut dyn FnMut(&[u8], &Parsed, Found) -> Result<(
 pub(super) struct Found {
     /// Put together from fragments.
     pub(super) is_rebuilt: bool,
-    /// Another packet carries it.
-    pub(super) is_carried: bool,
+    /// So many packets carry it, one within the other.
+    pub(super) carriers: u8,
 }
 
 /// How often packets were looked into, and could not be.
@@ -140,7 +140,7 @@ impl Inside {
         parsed: &Parsed,
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        self.layer(now, (bytes, Link::Ethernet), parsed, 1, judge)
+        self.layer(now, (bytes, Link::Ethernet), parsed, (1, 0), judge)
     }
 
     /// Takes in a piece whose datagram another worker judges, once it is whole.
@@ -197,7 +197,7 @@ impl Inside {
         datagram: &[u8],
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        let judged = self.judged(now, (datagram, Link::Ethernet), (1, true), judge);
+        let judged = self.judged(now, (datagram, Link::Ethernet), (1, 0), true, judge);
         self.aside = None;
         judged
     }
@@ -207,7 +207,7 @@ impl Inside {
         now: Time,
         (bytes, link): (&[u8], Link),
         parsed: &Parsed,
-        depth: usize,
+        (depth, carriers): (usize, u8),
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         if !tunnels::wraps(parsed) {
@@ -223,7 +223,7 @@ impl Inside {
         }
         if parsed.fragment.is_some() {
             return match self.complete(now, bytes, parsed)? {
-                Some(whole) => self.judged(now, (&whole, link), (depth, true), judge),
+                Some(whole) => self.judged(now, (&whole, link), (depth, carriers), true, judge),
                 None => Ok(()),
             };
         }
@@ -234,21 +234,20 @@ impl Inside {
         let carried = bytes.get(start..parsed.end as usize).filter(|it| !it.is_empty());
         let Some(carried) = carried else { return Ok(()) };
         self.counters.carried += 1;
-        self.judged(now, (carried, link), (depth, false), judge)
+        self.judged(now, (carried, link), (depth, carriers + 1), false, judge)
     }
 
     fn judged(
         &mut self,
         now: Time,
         (bytes, link): (&[u8], Link),
-        (depth, is_rebuilt): (usize, bool),
+        (depth, carriers): (usize, u8),
+        is_rebuilt: bool,
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         let parsed = parse(bytes, link, bytes.len() as u32);
-        // Only what the frame itself is a piece of is not within another.
-        let is_carried = depth > 1 || !is_rebuilt;
-        judge(bytes, &parsed, Found { is_rebuilt, is_carried })?;
-        self.layer(now, (bytes, link), &parsed, depth + 1, judge)
+        judge(bytes, &parsed, Found { is_rebuilt, carriers })?;
+        self.layer(now, (bytes, link), &parsed, (depth + 1, carriers), judge)
     }
 }
 

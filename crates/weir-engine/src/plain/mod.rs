@@ -14,11 +14,12 @@
 
 use std::sync::Arc;
 
+use weir_detect::alert::TunnelView;
 use weir_detect::{Alert, Packet, RuleSet, tunnels};
 use weir_wire::bth::Qpn;
 use weir_wire::checksum::unfinished;
-use weir_wire::frame::{Frame, Meta, Time};
-use weir_wire::parse::{Network, Parsed};
+use weir_wire::frame::{Frame, Link, Meta, Time};
+use weir_wire::parse::{Network, Parsed, parse};
 
 mod blocks;
 mod inside;
@@ -191,7 +192,9 @@ impl Plain {
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
         let (now, bytes) = (frame.meta.time, frame.bytes());
-        self.judge_inside(side, now, bytes, |inside, judge| inside.look(now, bytes, parsed, judge))
+        self.judge_inside(side, now, (bytes, parsed), |inside, judge| {
+            inside.look(now, bytes, parsed, judge)
+        })
     }
 
     /// Judges a datagram whose pieces came to another worker, and whose flow is ours.
@@ -204,7 +207,8 @@ impl Plain {
         now: Time,
         datagram: &[u8],
     ) -> Result<(), DropReason> {
-        self.judge_inside(side, now, datagram, |inside, judge| {
+        let parsed = parse(datagram, Link::Ethernet, datagram.len() as u32);
+        self.judge_inside(side, now, (datagram, &parsed), |inside, judge| {
             inside.look_at_whole(now, datagram, judge)
         })
     }
@@ -214,17 +218,21 @@ impl Plain {
         &mut self,
         side: Side,
         now: Time,
-        told: &[u8],
+        (told, outer): (&[u8], &Parsed),
         look: impl FnOnce(&mut Inside, inside::Judge<'_>) -> Result<(), DropReason>,
     ) -> Result<(), DropReason> {
         let Self { access, detection, meter, gate, inside, .. } = self;
         let Some(inside) = inside else { return Ok(()) };
         let before = detection.as_ref().map_or(0, |it| it.waiting());
-        let judged = look(inside, &mut |bytes, parsed, Found { is_rebuilt, is_carried }| {
+        let judged = look(inside, &mut |bytes, parsed, Found { is_rebuilt, carriers }| {
+            let is_carried = carriers > 0;
             let original_len = bytes.len() as u32;
             if let Some(gate) = gate.as_mut()
                 && gate.stops(now, parsed, original_len)
             {
+                if let Some(detection) = detection.as_mut() {
+                    detection.note_drop(now, DropReason::Blocked, bytes, parsed);
+                }
                 return Err(DropReason::Blocked);
             }
             if let Some(access) = access.as_mut() {
@@ -253,7 +261,12 @@ impl Plain {
             let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
             let port = Some(u8::from(side == Side::Wire));
             let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
-            detection.judge_inside(now, &packet, is_spared, !is_carried)
+            let first = detection.waiting();
+            let judged = detection.judge_inside(now, &packet, is_spared, !is_carried);
+            if is_carried && detection.waiting() > first {
+                detection.note_tunnel(first, TunnelView::of(told, outer, carriers));
+            }
+            judged
         });
         self.aside = inside.take_aside();
         if let Some(detection) = detection {
@@ -312,6 +325,7 @@ impl Plain {
             && gate.stops(time, parsed, original_len)
         {
             *place = FlowPlace::default();
+            self.tell_drop(time, DropReason::Blocked, frame.bytes(), parsed);
             return Err(DropReason::Blocked);
         }
         if let Some(judge) = &mut self.added {
@@ -368,7 +382,10 @@ impl Plain {
                 self.pass_inside(side, frame, parsed)
             };
         }
-        if judged.is_err() {
+        if let Err(reason) = judged {
+            if reason.is_unseen_inside() {
+                self.tell_drop(frame.meta.time, reason, frame.bytes(), parsed);
+            }
             // The next packet of the flow is judged for itself.
             *place = FlowPlace::default();
             // What is dropped of the host's is charged by who gives the verdict.
@@ -397,6 +414,7 @@ impl Plain {
         if let Some(gate) = gate
             && gate.stops(time, parsed, original_len)
         {
+            self.tell_drop(time, DropReason::Blocked, frame.bytes(), parsed);
             return Err(DropReason::Blocked);
         }
         if let Some(detection) = detection {
@@ -404,7 +422,28 @@ impl Plain {
             detection.judge(Side::Wire, frame, parsed, is_spared)?;
             detection.replace(frame, parsed);
         }
-        if tunnels::wraps(parsed) { self.pass_inside(Side::Wire, frame, parsed) } else { Ok(()) }
+        if !tunnels::wraps(parsed) {
+            return Ok(());
+        }
+        self.pass_inside(Side::Wire, frame, parsed).inspect_err(|reason| {
+            if reason.is_unseen_inside() {
+                self.tell_drop(time, *reason, frame.bytes(), parsed);
+            }
+        })
+    }
+
+    /// Has a packet told of that is dropped before it comes to a flow.
+    #[cold]
+    pub(crate) fn tell_drop(
+        &mut self,
+        now: Time,
+        reason: DropReason,
+        bytes: &[u8],
+        parsed: &Parsed,
+    ) {
+        if let Some(detection) = &mut self.detection {
+            detection.note_drop(now, reason, bytes, parsed);
+        }
     }
 
     /// Has one more judge look at every packet; `None`: no more.

@@ -254,11 +254,20 @@ fn what_tunnels_carry_is_judged_as_it_were_outside() {
     let nested = |inner: &[u8]| vxlan(&gre(inner));
     let ways: [Wrap<'_>; 4] = [&vxlan, &gre, &within, &nested];
     let mut gateway = gateway(EVIL, |_| ());
-    for (number, way) in (1..).zip(ways) {
+    let carriers = [(17, 4789, 1), (47, 0, 1), (4, 0, 1), (17, 4789, 2)];
+    for (number, (way, carrier)) in (1..).zip(ways.into_iter().zip(carriers)) {
         assert_eq!(gateway.receive(Side::Wire, &[way(&good)]).len(), 1, "{number}");
         assert_eq!(gateway.receive(Side::Wire, &[way(&evil)]).len(), 0, "{number}");
         assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), number);
+        let mut told = Vec::new();
+        gateway.engine.take_alerts(&mut |alert, _| told.push((alert.source, alert.tunnel)));
+        let [(source, Some(tunnel))] = told[..] else { panic!("{number}: {told:?}") };
+        assert_eq!(source.address, mapped(IpAddr::from(ATTACKER)));
+        assert_eq!(tunnel.source.address, mapped(IpAddr::from([10, 3, 0, 1])), "{number}");
+        assert_eq!((tunnel.protocol, tunnel.destination.port, tunnel.depth), carrier, "{number}");
     }
+    gateway.receive(Side::Wire, &[evil]);
+    gateway.engine.take_alerts(&mut |alert, _| assert_eq!(alert.tunnel, None));
     assert_eq!(gateway.engine.inside_counters().carried, 10);
 }
 
@@ -298,7 +307,7 @@ fn layers_beyond_the_bound_meet_the_exception() {
     assert_eq!(strict.receive(Side::Wire, &[tagged]).len(), 0);
 }
 
-fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut tcp = vec![0x30, 0x39, 0, 80];
     tcp.extend(sequence.to_be_bytes());
     tcp.extend([0, 0, 0, 0, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);

@@ -5,6 +5,7 @@
 mod addresses;
 mod blocks;
 mod counted;
+mod drops;
 mod honest;
 mod inline;
 mod joined;

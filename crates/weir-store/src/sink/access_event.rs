@@ -2,14 +2,13 @@
 //! store and for sinks. Its rule is the line, so its number is 0 and its signature names it.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use weir_engine::access::{AccessAction, AccessEvent};
 use weir_engine::verdict::DropReason;
 
 use super::alerts::rfc3339;
-use super::eve::timestamp;
+use super::eve::{Marks, timestamp};
 use super::siem_text::SiemEvent;
 use crate::sqlite::AlertRow;
 
@@ -17,9 +16,8 @@ use crate::sqlite::AlertRow;
 const SEVERITY: u8 = 2;
 const CATEGORY: &str = "RDMA access";
 
-/// The event of kind `alert`, and that of kind `drop` where the message went no further. `peers`:
-/// names of who asked and whom, as far as known.
-pub(super) fn lines(event: &AccessEvent, peers: [Option<Arc<str>>; 2]) -> Vec<Map<String, Value>> {
+/// The event of kind `alert`, and that of kind `drop` where the message went no further.
+pub(super) fn lines(event: &AccessEvent, marks: &Marks) -> Vec<Map<String, Value>> {
     let is_blocked = !event.passes();
     let mut alert = json!({
         "action": if is_blocked { "blocked" } else { "allowed" },
@@ -33,11 +31,11 @@ pub(super) fn lines(event: &AccessEvent, peers: [Option<Arc<str>>; 2]) -> Vec<Ma
     if event.action == AccessAction::WouldDeny {
         alert["would_drop"] = true.into();
     }
-    let mut first = head(event, "alert", &peers);
+    let mut first = head(event, "alert", marks);
     first.insert("alert".into(), alert.clone());
     let mut lines = vec![first];
     if is_blocked {
-        let mut drop = head(event, "drop", &peers);
+        let mut drop = head(event, "drop", marks);
         drop.insert("drop".into(), json!({ "reason": "access" }));
         drop.insert("alert".into(), alert);
         lines.push(drop);
@@ -45,18 +43,14 @@ pub(super) fn lines(event: &AccessEvent, peers: [Option<Arc<str>>; 2]) -> Vec<Ma
     lines
 }
 
-fn head(event: &AccessEvent, kind: &str, peers: &[Option<Arc<str>>; 2]) -> Map<String, Value> {
+fn head(event: &AccessEvent, kind: &str, marks: &Marks) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("timestamp".into(), timestamp(event.time).into());
     map.insert("event_type".into(), kind.into());
     map.insert("src_ip".into(), address(&event.from).to_string().into());
     map.insert("dest_ip".into(), address(&event.to).to_string().into());
     map.insert("proto".into(), "RDMA".into());
-    for (key, peer) in ["src_peer", "dest_peer"].iter().zip(peers) {
-        if let Some(peer) = peer {
-            map.insert((*key).into(), peer.as_ref().into());
-        }
-    }
+    marks.put(&mut map);
     let mut access = json!({
         "action": event.action.name(),
         "operation": event.operation.name(),
@@ -77,7 +71,8 @@ fn head(event: &AccessEvent, kind: &str, peers: &[Option<Arc<str>>; 2]) -> Map<S
 }
 
 /// The event as the store keeps it.
-pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -> AlertRow {
+pub(super) fn row(event: &AccessEvent, marks: &Marks, pair: &str) -> AlertRow {
+    let alert = lines(event, marks).swap_remove(0);
     let action = match event.action {
         _ if event.dropped.is_some() => "blocked",
         AccessAction::Allow => "allowed",
@@ -85,7 +80,7 @@ pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -
         AccessAction::Deny | AccessAction::Reject => "blocked",
     };
     AlertRow {
-        number: 0,
+        number: marks.number.unwrap_or_default(),
         note: None,
         is_suppressed: false,
         time_ns: event.time.0,
@@ -100,7 +95,7 @@ pub(super) fn row(event: &AccessEvent, alert: &Map<String, Value>, pair: &str) -
         source_port: 0,
         destination: event.to,
         destination_port: 0,
-        event: Value::Object(alert.clone()).to_string(),
+        event: Value::Object(alert).to_string(),
     }
 }
 
@@ -181,7 +176,9 @@ mod tests {
 
     #[test]
     fn a_denied_message_is_an_alert_and_a_drop_that_name_line_and_memory() {
-        let lines = lines(&event(AccessAction::Deny), [None, Some("gw-b".into())]);
+        let destination = Some("gw-b".into());
+        let marks = Marks { destination, number: Some(17), ..Marks::default() };
+        let lines = lines(&event(AccessAction::Deny), &marks);
         let kinds: Vec<_> = lines.iter().map(|it| it["event_type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["alert", "drop"]);
         for line in &lines {
@@ -191,17 +188,18 @@ mod tests {
             });
             assert_eq!(line["access"], access);
             assert_eq!((&line["src_ip"], &line["dest_peer"]), (&"10.0.0.2".into(), &"gw-b".into()));
+            assert_eq!(line["weir"]["alert_id"], 17);
             assert_eq!(line["alert"]["signature"], "access: line no-writes denies write");
         }
-        let row = row(&event(AccessAction::Deny), &lines[0], "port0");
-        assert_eq!((row.action.as_str(), row.sid), ("blocked", 0));
+        let row = row(&event(AccessAction::Deny), &marks, "port0");
+        assert_eq!((row.action.as_str(), row.sid, row.number), ("blocked", 0, 17));
     }
 
     #[test]
     fn what_no_line_dropped_is_told_with_its_reason() {
         let limited = DropReason::AccessLimit;
         let over = AccessEvent { dropped: Some(limited), ..event(AccessAction::Allow) };
-        let told = lines(&over, [None, None]);
+        let told = lines(&over, &Marks::default());
         assert_eq!(told.len(), 2, "an alert and a drop");
         assert_eq!(told[0]["alert"]["action"], "blocked");
         assert_eq!(told[0]["access"]["reason"], "access_limit");
@@ -209,10 +207,10 @@ mod tests {
             told[0]["alert"]["signature"],
             "access: write exceeds the limit of line no-writes"
         );
-        assert_eq!(row(&over, &told[0], "port0").action, "blocked");
+        assert_eq!(row(&over, &Marks::default(), "port0").action, "blocked");
         let dropped = Some(DropReason::QpForged);
         let forged = AccessEvent { dropped, line: None, ..event(AccessAction::Deny) };
-        let told = lines(&forged, [None, None]);
+        let told = lines(&forged, &Marks::default());
         assert_eq!((told[0]["access"].get("line"), told.len()), (None, 2));
         let signature = "access: write from others than the queue pair's owner";
         assert_eq!(told[0]["alert"]["signature"], signature);
@@ -220,7 +218,7 @@ mod tests {
 
     #[test]
     fn one_that_would_be_denied_is_an_alert_alone() {
-        let lines = lines(&event(AccessAction::WouldDeny), [None, None]);
+        let lines = lines(&event(AccessAction::WouldDeny), &Marks::default());
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0]["alert"]["would_drop"], true);
         assert_eq!(lines[0]["alert"]["action"], "allowed");

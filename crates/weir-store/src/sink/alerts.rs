@@ -169,6 +169,12 @@ impl AlertSender {
             records_lost.fetch_add(1, Relaxed);
         }
     }
+
+    /// Counts records that found no room before they were handed over.
+    pub fn lose(&self, records: u64) {
+        self.shared.records.fetch_add(records, Relaxed);
+        self.shared.records_lost.fetch_add(records, Relaxed);
+    }
 }
 
 /// The thread that writes alerts.
@@ -287,16 +293,7 @@ impl Work {
     fn run(mut self) {
         loop {
             match self.incoming.recv_timeout(FLUSH_AFTER) {
-                Ok(Message::Alert(alert, rules, pair)) => {
-                    let peers = eve::Peers::of(&alert, &self.names);
-                    if let Some(store) = &self.store {
-                        store.send(row(&alert, &rules, &peers, &pair));
-                    }
-                    if !self.siem.is_empty() {
-                        self.siem.send(&siem_event(&alert, &rules, &peers, &pair));
-                    }
-                    self.write(&alert, &rules, &peers);
-                }
+                Ok(Message::Alert(alert, rules, pair)) => self.tell_alert(&alert, &rules, &pair),
                 Ok(Message::Access(event, pair)) => self.tell_access(&event, &pair),
                 Ok(Message::Record(record)) => {
                     self.shared.records_waiting.fetch_sub(1, Relaxed);
@@ -313,12 +310,30 @@ impl Work {
         }
     }
 
-    fn tell_access(&mut self, event: &AccessEvent, pair: &str) {
-        let ends = [&event.from, &event.to].map(|it| self.names.of(it));
-        let lines = access_event::lines(event, ends);
-        if let Some(store) = &self.store {
-            store.send(access_event::row(event, &lines[0], pair));
+    fn tell_alert(&mut self, alert: &Alert, rules: &RuleSet, pair: &str) {
+        let ends = [&alert.source.address, &alert.destination.address];
+        let marks = self.store(ends, |marks| row(alert, rules, marks, pair));
+        if !self.siem.is_empty() {
+            self.siem.send(&siem_event(alert, rules, &marks, pair));
         }
+        self.write(alert, rules, &marks);
+    }
+
+    /// Hands what goes between `ends` to the store, and says how others are to mark it: with its
+    /// number there only if it has a place there.
+    fn store(&self, ends: [&[u8; 16]; 2], row: impl FnOnce(&eve::Marks) -> AlertRow) -> eve::Marks {
+        let number = self.store.as_ref().and_then(AlertStore::draw);
+        let mut marks = eve::Marks::of(ends, number, &self.names);
+        if !self.store.as_ref().is_some_and(|store| store.send(row(&marks))) {
+            marks.number = None;
+        }
+        marks
+    }
+
+    fn tell_access(&mut self, event: &AccessEvent, pair: &str) {
+        let ends = [&event.from, &event.to];
+        let marks = self.store(ends, |marks| access_event::row(event, marks, pair));
+        let lines = access_event::lines(event, &marks);
         if !self.siem.is_empty() {
             self.siem.send(&access_event::siem(event, lines[0].clone(), pair));
         }
@@ -327,9 +342,9 @@ impl Work {
         self.write_line();
     }
 
-    fn write(&mut self, alert: &Alert, rules: &RuleSet, peers: &eve::Peers) {
+    fn write(&mut self, alert: &Alert, rules: &RuleSet, marks: &eve::Marks) {
         self.line.clear();
-        eve::write(alert, rules, peers, &mut self.line);
+        eve::write(alert, rules, marks, &mut self.line);
         self.write_line();
         if let Some(fast) = &mut self.fast {
             self.line.clear();
@@ -409,7 +424,7 @@ impl Work {
 }
 
 /// The alert as the store keeps it.
-fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertRow {
+fn row(alert: &Alert, rules: &RuleSet, marks: &eve::Marks, pair: &str) -> AlertRow {
     let rule = rules.rule(alert.rule);
     let action = match alert.blocked {
         Blocked::No => "allowed",
@@ -417,10 +432,10 @@ fn row(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> AlertR
         Blocked::Would => "would_block",
     };
     let mut event = eve::alert_event(alert, rules);
-    peers.name(&mut event);
+    marks.put(&mut event);
     let protocol = event.get("proto").and_then(|it| it.as_str()).unwrap_or_default().to_owned();
     AlertRow {
-        number: 0,
+        number: marks.number.unwrap_or_default(),
         note: None,
         is_suppressed: false,
         time_ns: alert.time.0,
@@ -445,10 +460,10 @@ fn severity(rule: &Rule) -> u8 {
 }
 
 /// The alert for sinks.
-fn siem_event(alert: &Alert, rules: &RuleSet, peers: &eve::Peers, pair: &str) -> SiemEvent {
+fn siem_event(alert: &Alert, rules: &RuleSet, marks: &eve::Marks, pair: &str) -> SiemEvent {
     let rule = rules.rule(alert.rule);
     let mut event = eve::alert_event(alert, rules);
-    peers.name(&mut event);
+    marks.put(&mut event);
     event.insert("pair".into(), pair.into());
     SiemEvent {
         kind: "alert",

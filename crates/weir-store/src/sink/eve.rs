@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use weir_detect::alert::{End, FlowView, RdmaView};
+use weir_detect::alert::{End, FlowKey, FlowView, RdmaView, TunnelView};
 use weir_detect::{Alert, Blocked, FloodView, RuleSet, TextScope};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
@@ -18,9 +18,9 @@ use crate::names::Names;
 
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
 /// its line feed. `rules` is the set that the detector ran.
-pub fn write(alert: &Alert, rules: &RuleSet, peers: &Peers, out: &mut Vec<u8>) {
+pub fn write(alert: &Alert, rules: &RuleSet, marks: &Marks, out: &mut Vec<u8>) {
     let mut event = alert_event(alert, rules);
-    peers.name(&mut event);
+    marks.put(&mut event);
     push(out, event);
     if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
         let mut event = head(alert, "drop");
@@ -30,7 +30,10 @@ pub fn write(alert: &Alert, rules: &RuleSet, peers: &Peers, out: &mut Vec<u8>) {
         if let Some(rdma) = &alert.rdma {
             event.insert("rdma".into(), rdma_object(rdma));
         }
-        peers.name(&mut event);
+        if let Some(tunnel) = &alert.tunnel {
+            event.insert("tunnel".into(), tunnel_object(tunnel));
+        }
+        marks.put(&mut event);
         push(out, event);
     }
 }
@@ -84,27 +87,33 @@ fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// The VPN clients at the ends of an alert's packet.
+/// What the gateway knows of an alert that its packet does not say.
 #[derive(Clone, Debug, Default)]
-pub struct Peers {
-    source: Option<Arc<str>>,
-    destination: Option<Arc<str>>,
+pub struct Marks {
+    /// The VPN client that sent it.
+    pub source: Option<Arc<str>>,
+    /// The one that it is for.
+    pub destination: Option<Arc<str>>,
+    /// By which its evidence is found, where the alert is stored.
+    pub number: Option<u64>,
 }
 
-impl Peers {
-    /// Those of `alert`, as far as they are known.
-    pub fn of(alert: &Alert, names: &Names) -> Self {
-        let [source, destination] =
-            [&alert.source, &alert.destination].map(|it| names.of(&it.address));
-        Self { source, destination }
+impl Marks {
+    /// Those of what goes from `source` to `destination`, as far as they are known.
+    pub fn of(ends: [&[u8; 16]; 2], number: Option<u64>, names: &Names) -> Self {
+        let [source, destination] = ends.map(|it| names.of(it));
+        Self { source, destination, number }
     }
 
-    /// Names them in `event`: `src_peer`, `dest_peer`.
-    pub fn name(&self, event: &mut Map<String, Value>) {
+    /// Puts them into `event`: `src_peer`, `dest_peer`, and `weir.alert_id`.
+    pub fn put(&self, event: &mut Map<String, Value>) {
         for (key, peer) in [("src_peer", &self.source), ("dest_peer", &self.destination)] {
             if let Some(peer) = peer {
                 event.insert(key.into(), peer.as_ref().into());
             }
+        }
+        if let Some(number) = self.number {
+            event.insert("weir".into(), json!({ "alert_id": number }));
         }
     }
 }
@@ -125,6 +134,9 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
     if let Some(flood) = &alert.flood {
         event.insert("flood".into(), flood_object(flood));
     }
+    if let Some(tunnel) = &alert.tunnel {
+        event.insert("tunnel".into(), tunnel_object(tunnel));
+    }
     if let Some(transaction) = &alert.transaction {
         if let Some(number) = transaction.number {
             event.insert("tx_id".into(), number.into());
@@ -144,7 +156,7 @@ pub fn push(out: &mut Vec<u8>, event: Map<String, Value>) {
 fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
     let mut event = Map::new();
     event.insert("timestamp".into(), timestamp(alert.time).into());
-    event.insert("flow_id".into(), flow_id(&alert.flow).into());
+    put_flow_id(&mut event, &alert.flow);
     event.insert("event_type".into(), kind.into());
     event.insert("src_ip".into(), address(&alert.source).into());
     event.insert("dest_ip".into(), address(&alert.destination).into());
@@ -216,7 +228,7 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
 
 /// A flow so far.
 pub fn flow_object(flow: &FlowView) -> Value {
-    json!({
+    let mut object = json!({
         "pkts_toserver": flow.packets[0],
         "pkts_toclient": flow.packets[1],
         "bytes_toserver": flow.bytes[0],
@@ -226,6 +238,27 @@ pub fn flow_object(flow: &FlowView) -> Value {
         "dest_ip": address(&flow.responder),
         "src_port": flow.initiator.port,
         "dest_port": flow.responder.port,
+    });
+    if let Some([packets, bytes]) = flow.bypassed {
+        object["bypassed"] = json!({
+            "pkts_toserver": packets[0],
+            "pkts_toclient": packets[1],
+            "bytes_toserver": bytes[0],
+            "bytes_toclient": bytes[1],
+        });
+    }
+    object
+}
+
+/// The outermost packet that carries another; Suricata's `pcap_cnt` is of captures alone.
+fn tunnel_object(tunnel: &TunnelView) -> Value {
+    json!({
+        "src_ip": address(&tunnel.source),
+        "src_port": tunnel.source.port,
+        "dest_ip": address(&tunnel.destination),
+        "dest_port": tunnel.destination.port,
+        "proto": protocol(tunnel.protocol),
+        "depth": tunnel.depth,
     })
 }
 
@@ -324,6 +357,18 @@ pub fn timestamp(time: Time) -> String {
 
 /// Joins the events of a flow: 53 bits, which every reader of JSON keeps.
 pub fn flow_id(flow: &FlowView) -> u64 {
+    id_of(&flow.key())
+}
+
+/// Puts `flow_id`, and `parent_id` where another flow has announced it.
+pub fn put_flow_id(event: &mut Map<String, Value>, flow: &FlowView) {
+    event.insert("flow_id".into(), flow_id(flow).into());
+    if let Some(parent) = &flow.parent {
+        event.insert("parent_id".into(), id_of(parent).into());
+    }
+}
+
+fn id_of(flow: &FlowKey) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let ends = [flow.initiator, flow.responder];

@@ -38,7 +38,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     let FlowRecord { view, .. } = record;
     let ends = [view.initiator, view.responder];
     let mut event = head(record.last, "flow", ends, record.protocol);
-    event.insert("flow_id".into(), eve::flow_id(view).into());
+    eve::put_flow_id(&mut event, view);
     if !record.vlans.ids().is_empty() {
         event.insert("vlan".into(), record.vlans.ids().into());
     }
@@ -69,6 +69,10 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     object["end"] = eve::timestamp(record.last).into();
     object["age"] = age(record).into();
     object["state"] = record.state().into();
+    if record.view.bypassed.is_some() {
+        // By the program that writes this; Suricata has others, by NICs and kernels.
+        object["bypass"] = "local".into();
+    }
     object["reason"] = record.reason.name().into();
     object["alerted"] = record.is_alerted.into();
     if record.transactions > 0 {
@@ -130,7 +134,7 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
         let mut ends = [view.initiator, view.responder];
         ends.rotate_left(side);
         let mut event = head(record.last, "netflow", ends, record.protocol);
-        event.insert("flow_id".into(), eve::flow_id(view).into());
+        eve::put_flow_id(&mut event, view);
         if let Some(spi) = record.spi {
             event.insert("spi".into(), spi.into());
         }
@@ -176,7 +180,7 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
 pub fn http(time: Time, record: &HttpRecord) -> Event {
     let FlowView { initiator, responder, .. } = record.flow;
     let mut event = head(time, "http", [initiator, responder], 6);
-    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    eve::put_flow_id(&mut event, &record.flow);
     if !record.is_of_http2 {
         event.insert("tx_id".into(), record.number.into());
     }
@@ -213,7 +217,7 @@ pub fn application(record: &ApplicationRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
-    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    eve::put_flow_id(&mut event, &record.flow);
     event.insert(record.kind.into(), object(&record.object));
     event
 }
@@ -226,7 +230,7 @@ pub fn unit(record: &UnitRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
-    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    eve::put_flow_id(&mut event, &record.flow);
     if let Some(number) = record.number {
         event.insert("tx_id".into(), number.into());
     }
@@ -281,7 +285,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
             event
         }
     };
-    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
+    eve::put_flow_id(&mut event, &record.flow);
     event.insert("pkt_src".into(), "wire/pcap".into());
     if !record.vlans.ids().is_empty() {
         event.insert("vlan".into(), record.vlans.ids().into());
@@ -305,18 +309,20 @@ pub fn drop(record: &DropRecord) -> Event {
         let id = community_id([&ends[0], &ends[1]], record.protocol, None, 0);
         event.insert("community_id".into(), id.into());
     }
-    event.insert("flow_id".into(), eve::flow_id(&record.flow).into());
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());
     }
-    let direction = if record.flow.to_server { "to_server" } else { "to_client" };
-    event.insert("direction".into(), direction.into());
-    event.insert("flow".into(), eve::flow_object(&record.flow));
+    if let Some(flow) = &record.flow {
+        eve::put_flow_id(&mut event, flow);
+        let direction = if flow.to_server { "to_server" } else { "to_client" };
+        event.insert("direction".into(), direction.into());
+        event.insert("flow".into(), eve::flow_object(flow));
+    }
     let drop = json!({
         "len": record.length,
         "tos": record.traffic_class,
         "ttl": record.hop_limit,
-        "reason": if record.is_by_flow { "flow drop" } else { "rules" },
+        "reason": record.reason,
     });
     event.insert("drop".into(), drop);
     event
@@ -349,7 +355,7 @@ mod tests {
         };
         let record = DropRecord {
             time: Time(0),
-            is_by_flow: true,
+            reason: "flow drop",
             source: end(1, 49_152),
             destination: end(2, 80),
             protocol: 6,
@@ -357,15 +363,34 @@ mod tests {
             traffic_class: 8,
             hop_limit: 63,
             application: Some("http"),
-            flow: weir_detect::alert::FlowView::default(),
+            flow: Some(weir_detect::alert::FlowView::default()),
         };
         let event = drop(&record);
         let expected = json!({ "len": 60, "tos": 8, "ttl": 63, "reason": "flow drop" });
         assert_eq!((&event["event_type"], &event["drop"]), (&"drop".into(), &expected));
         assert_eq!((&event["src_ip"], &event["dest_port"]), (&"192.0.2.1".into(), &80.into()));
         assert!(event.contains_key("flow_id") && event.contains_key("community_id"), "{event:?}");
-        let silent = drop(&DropRecord { is_by_flow: false, ..record });
-        assert_eq!(silent["drop"]["reason"], "rules");
+        let blocked = drop(&DropRecord { reason: "blocked", flow: None, ..record });
+        assert_eq!((&blocked["drop"]["reason"], blocked.get("flow_id")), (&"blocked".into(), None));
+    }
+
+    #[test]
+    fn a_flow_names_the_one_that_announced_it_and_counts_what_passed_without_a_look() {
+        let view = FlowView { bypassed: Some([[3, 1], [300, 60]]), ..FlowView::default() };
+        let plain = flow(&FlowRecord { view, ..FlowRecord::default() }, None);
+        assert_eq!(plain.get("parent_id"), None);
+        let told = &plain["flow"];
+        assert_eq!((&told["state"], &told["bypass"]), (&"bypassed".into(), &"local".into()));
+        let counted = json!({
+            "pkts_toserver": 3, "pkts_toclient": 1, "bytes_toserver": 300, "bytes_toclient": 60,
+        });
+        assert_eq!(told["bypassed"], counted);
+        let parent = FlowView { start: Time(7), ..FlowView::default() };
+        let view = FlowView { parent: Some(parent.key()), ..FlowView::default() };
+        let child = flow(&FlowRecord { view, ..FlowRecord::default() }, None);
+        assert_eq!(child["parent_id"], eve::flow_id(&parent));
+        assert_ne!(child["parent_id"], child["flow_id"]);
+        assert_eq!((child["flow"].get("bypassed"), child["flow"].get("bypass")), (None, None));
     }
 
     #[test]

@@ -291,9 +291,11 @@ fn peer_states(transaction: &Transaction<'_>, sample: &Sample) -> rusqlite::Resu
 
 fn alert_row(transaction: &Transaction<'_>, alert: &AlertRow) -> rusqlite::Result<()> {
     let mut insert = transaction.prepare_cached(
-        "INSERT INTO alert (time_ns, pair, sid, severity, action, signature, category, protocol, \
-         source, source_port, destination, destination_port, event) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        // In a file that an older one took the place of, the number may be another alert's.
+        "INSERT INTO alert (id, time_ns, pair, sid, severity, action, signature, category, \
+         protocol, source, source_port, destination, destination_port, event) \
+         VALUES ((SELECT ?14 WHERE NOT EXISTS (SELECT 1 FROM alert WHERE id = ?14)), \
+         ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?;
     insert.execute(params![
         alert.time_ns as i64,
@@ -309,6 +311,7 @@ fn alert_row(transaction: &Transaction<'_>, alert: &AlertRow) -> rusqlite::Resul
         alert.destination,
         alert.destination_port,
         alert.event,
+        Some(alert.number as i64).filter(|it| *it != 0),
     ])?;
     Ok(())
 }

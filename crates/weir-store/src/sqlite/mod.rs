@@ -21,6 +21,7 @@ mod group;
 mod insert;
 pub mod labels;
 mod notes;
+mod numbers;
 mod periods;
 pub mod read;
 mod retention;

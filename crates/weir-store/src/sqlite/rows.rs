@@ -332,7 +332,7 @@ impl AskedRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of EVE's alerts, by the names of the API")]
 pub struct AlertRow {
-    /// In the store, from one on; zero: not stored yet.
+    /// From one on; zero: none was drawn yet.
     pub number: u64,
     /// What was last said of it.
     pub note: Option<AlertNote>,

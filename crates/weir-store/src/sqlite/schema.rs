@@ -172,6 +172,10 @@ const MIGRATIONS: &[&str] = &[
             (SELECT max(first_id) FROM conversation_block WHERE first_id <= OLD.id);
     END;
 ",
+    "
+    CREATE TABLE alert_number (next INTEGER NOT NULL);
+    INSERT INTO alert_number SELECT coalesce(max(id), 0) + 1 FROM alert;
+",
 ];
 
 /// Why a store cannot be used.

@@ -14,6 +14,7 @@ use super::clock::Look;
 use super::files::Files;
 use super::labels::Label;
 use super::notes::AlertNote;
+use super::numbers::Numbers;
 use super::rollup::advance::Rollup;
 use super::rows::{AlertRow, Collected};
 use super::samples::{CounterKey, Event, Sample, grown};
@@ -123,6 +124,7 @@ struct Shared {
     alerts_lost: AtomicU64,
     bytes: AtomicU64,
     is_stopping: AtomicBool,
+    numbers: Numbers,
     trouble: Mutex<Trouble>,
 }
 
@@ -175,11 +177,18 @@ pub struct AlertStore {
 }
 
 impl AlertStore {
-    /// Stores an alert. Never waits: a full queue is counted.
-    pub fn send(&self, alert: AlertRow) {
-        if self.queue.try_send(alert).is_err() {
+    /// A number for an alert, which no other has; none while no file is open.
+    pub fn draw(&self) -> Option<u64> {
+        self.shared.numbers.draw()
+    }
+
+    /// Stores an alert; whether it will be. Never waits: a full queue is counted.
+    pub fn send(&self, alert: AlertRow) -> bool {
+        let is_taken = self.queue.try_send(alert).is_ok();
+        if !is_taken {
             self.shared.alerts_lost.fetch_add(1, Relaxed);
         }
+        is_taken
     }
 }
 
@@ -432,6 +441,7 @@ impl Work {
             + self.incoming.try_iter().count()
             + self.incoming_collected.try_iter().count();
         self.shared.lost.fetch_add(left as u64, Relaxed);
+        self.shared.numbers.end(self.connection.as_ref());
         if let Some(connection) = self.connection.take() {
             // All of it in one file, for whoever copies it. What fails stays in the log.
             let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -509,10 +519,14 @@ impl Work {
             }
         }
         let Some(connection) = &mut self.connection else { return };
-        if self.pending.is_empty() {
-            return self.succeed();
-        }
-        match insert::write(connection, &self.pending) {
+        let numbers = &self.shared.numbers;
+        let written = numbers.reserve(connection).and_then(|()| {
+            for alert in self.pending.alerts.iter_mut().filter(|it| it.number == 0) {
+                alert.number = numbers.draw().unwrap_or_default();
+            }
+            if self.pending.is_empty() { Ok(()) } else { insert::write(connection, &self.pending) }
+        });
+        match written {
             Ok(()) => {
                 let written = self.pending.records.len() + self.pending.collected.len();
                 self.shared.written.fetch_add(written as u64, Relaxed);

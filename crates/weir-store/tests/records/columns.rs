@@ -18,6 +18,7 @@ const RECORDS: u64 = 9_500;
 const WITHOUT_BLOCKS: &str = "
     DROP TRIGGER flow_removed; DROP TABLE flow_block;
     DROP TRIGGER conversation_removed; DROP TABLE conversation_block;
+    DROP TABLE alert_number;
     PRAGMA user_version = 11;";
 
 fn sql(path: &Path, text: &str) {

@@ -13,6 +13,7 @@ mod grouped;
 mod hostile;
 mod judges;
 mod links;
+mod numbers;
 mod rollup;
 mod siem;
 mod store;

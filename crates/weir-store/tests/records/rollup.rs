@@ -326,7 +326,7 @@ fn a_store_of_the_version_before_gives_its_sums_over() {
         "DROP TABLE rollup; DROP TABLE rollup_state; DROP TABLE stretch; DROP TABLE suppression;
          DROP TRIGGER flow_removed; DROP TABLE flow_block;
          DROP TRIGGER conversation_removed; DROP TABLE conversation_block;
-         ALTER TABLE conversation DROP COLUMN source_peer;
+         DROP TABLE alert_number; ALTER TABLE conversation DROP COLUMN source_peer;
          ALTER TABLE conversation DROP COLUMN destination_peer;
          CREATE TABLE talk (
             resolution_s INTEGER NOT NULL, time_s INTEGER NOT NULL, pair INTEGER NOT NULL,

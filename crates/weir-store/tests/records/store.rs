@@ -400,7 +400,8 @@ fn the_file_stays_within_its_size_and_the_oldest_records_go() {
     // Half of them in another minute, hour and perhaps day: sums of their own.
     let (begin, mut sent) = ((now_s() / 3600 * 3600 - 5) * 1_000_000_000, 0);
     // They take little, and the many that come after them do not push them out.
-    (0..20).for_each(|number| store.alerts().send(stores::alert(number, 1, now_s())));
+    let alerts = store.alerts();
+    assert!((0..20).all(|number| alerts.send(stores::alert(number, 1, now_s()))));
     for round in 0..10 {
         let start = Time(begin + round * 1_000_000_000);
         let (items, _) = traffic::flows(5000, false, start);
@@ -634,7 +635,7 @@ fn alerts_are_found_by_rule_severity_action_and_address() {
     };
     let sender = store.alerts();
     let sent = [alert(1, 1, "blocked", 1), alert(2, 2, "allowed", 2), alert(3, 3, "allowed", 3)];
-    sent.iter().for_each(|row| sender.send(row.clone()));
+    assert!(sent.iter().all(|row| sender.send(row.clone())));
     assert_eq!(store.stop().alerts_lost, 0);
     let reader = Reader::open(&path).unwrap();
     let found = |filter: AlertFilter| -> Vec<u32> {

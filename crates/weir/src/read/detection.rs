@@ -480,7 +480,9 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
         let view = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow());
-        view.map(|it| event.insert("flow_id".into(), sink::flow_id(&it).into()));
+        if let Some(view) = view {
+            sink::put_flow_id(&mut event, &view);
+        }
         odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
         self.put_marks(&mut event, packet, &[]);
@@ -598,7 +600,7 @@ impl<W: Write> Look<W> {
             {
                 return;
             }
-            event.insert("flow_id".into(), id.into());
+            sink::put_flow_id(&mut event, &view);
             let direction = if view.to_server { "to_server" } else { "to_client" };
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));

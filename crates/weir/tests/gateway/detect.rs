@@ -1,5 +1,7 @@
 //! Rules of detection in a gateway: attacks stop there, their harmless twins arrive.
 
+use std::path::Path;
+
 use rustix::process::Pid;
 use weir_lab::demo::{detection_tables, eve_file};
 use weir_lab::gateways::{NAMES, run_folder};
@@ -33,6 +35,20 @@ fn attacks_stop_and_their_twins_arrive(lab: &Lab, gateways: &Gateways) {
     for rule in ["1000001 LAB request for a secret file", "1000002 LAB atomic on memory"] {
         assert!(drops.contains(rule), "{drops}");
     }
+}
+
+/// The events of a file.
+fn events(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The numbers of a rule's alerts in a file, in their order.
+fn alert_ids(file: &Path, sid: u64) -> Vec<u64> {
+    let events = events(file).into_iter();
+    let of_rule = |it: &Value| it["event_type"] == "alert" && it["alert"]["signature_id"] == sid;
+    let alerts = events.filter(of_rule);
+    alerts.map(|it| it["weir"]["alert_id"].as_u64().unwrap_or_else(|| panic!("{it:#}"))).collect()
 }
 
 /// The alerts of EVE, by rule and whether they were blocked.
@@ -116,6 +132,53 @@ fn remembers_what_was_blocked(lab: &Lab) {
     assert_eq!(row["source"], lab.host_v4(Side::B).to_string(), "{row:#}");
     assert_eq!(row["event"]["rdma"]["operation"], "RC FetchAdd", "{row:#}");
     assert!(remembered(&["--action", "would_block"]).unwrap().is_empty());
+}
+
+/// Who reads EVE finds the packets of an alert, whichever worker it is of.
+#[test]
+fn the_number_of_an_alert_in_eve_leads_to_its_packets() {
+    let Some(Stand { _turn, lab }) = stand("the_number_of_an_alert") else { return };
+    let path = |name: &str| lab.folder().join(name);
+    let rule = "alert udp any any -> any [7001:7008] (msg:\"word\"; dsize:200; sid:7;)\n";
+    std::fs::write(path("word.rules"), rule).unwrap();
+    let tables_of_a = format!(
+        "\n[rules]\npaths = [{:?}]\neve = {:?}\n\n[store]\nsize_mib = 16\n\n\
+         [evidence]\nmemory_mib = 8\nsnap = 0\n",
+        path("word.rules"),
+        eve_file(lab.folder())
+    );
+    let pair_lines = "workers = 2\n".to_owned();
+    let setup = Setup { tables_of_a, pair_lines, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let send = "import socket, sys\n\
+                sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                for port in range(7001, 7009):\n    \
+                    sending.sendto(b'x' * 200, (sys.argv[1], port))\n";
+    let mut command = lab.host(Side::B).command("python3");
+    command.args(["-c", send, &lab.host_v4(Side::A).to_string()]);
+    process::run(&mut command, PATIENCE).unwrap().success("eight words").unwrap();
+    let all = || Ok(alert_ids(&eve_file(lab.folder()), 7).len() == 8);
+    interrupt::until("alerts in EVE", PATIENCE, all).unwrap();
+    let told = events(&eve_file(lab.folder()));
+    let told: Vec<_> = told.into_iter().filter(|it| it["event_type"] == "alert").collect();
+    let store = lab.folder().join("state").join(NAMES[0]).join("store");
+    for alert in &told {
+        let (number, port) = (alert["weir"]["alert_id"].to_string(), &alert["dest_port"]);
+        let file = path(&format!("alert-{number}.pcapng"));
+        let arguments = ["--alert", &number, "--store", store.to_str().unwrap()];
+        let mut said = String::new();
+        let is_cut = || {
+            let (is_cut, words) = super::evidence::cut(&lab, &file, &arguments);
+            said = words;
+            Ok(is_cut)
+        };
+        interrupt::until("the evidence of the alert", PATIENCE, is_cut)
+            .unwrap_or_else(|error| panic!("{error}: {said}"));
+        let found = super::evidence::tshark(&file, "udp", &["udp.dstport", "udp.length"]);
+        assert_eq!(found, [format!("{port}\t208")], "alert {number}: {said}");
+    }
+    drop(gateways);
 }
 
 #[test]
@@ -425,8 +488,7 @@ fn what_was_told_last_before_a_stop_reaches_file_store_and_sink() {
     let mut listener = lab.gateway(Side::A).command("python3");
     let listener = Running::start(listener.args(["-c", HEAR_TCP, "5514", &path("heard")])).unwrap();
     let heard = |kind: &str, wanted: &dyn Fn(&Value) -> bool| {
-        let text = std::fs::read_to_string(path("heard")).unwrap_or_default();
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events = events(path("heard").as_ref()).into_iter();
         events.filter(|it| it["event_type"] == kind && wanted(it)).count()
     };
     let mut gateways = Gateways::start(&lab, &setup).unwrap();
@@ -447,6 +509,14 @@ fn what_was_told_last_before_a_stop_reaches_file_store_and_sink() {
             Ok(told == round && heard("gateway", &|it| it["what"] == "stop") == round)
         };
         interrupt::until("the alert and the stop at the sink", PATIENCE, is_told).unwrap();
+        // All call it by the same number, which none before had.
+        let mut numbers: Vec<u64> =
+            stored.as_array().unwrap().iter().map(|it| it["number"].as_u64().unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(alert_ids(&eve_file(lab.folder()), 7), numbers, "in the file");
+        assert_eq!(alert_ids(path("heard").as_ref(), 7), numbers, "at the sink");
+        numbers.dedup();
+        assert_eq!(numbers.len(), round);
         gateways.start_again(&lab, &setup, Side::A).unwrap();
     }
     listener.stop(Signal::TERM).unwrap();

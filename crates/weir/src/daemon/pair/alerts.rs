@@ -15,6 +15,7 @@ pub(in crate::daemon) fn pass_on(
     let engine = relay.engine();
     engine.take_alerts(&mut |alert, rules| alerts.send(alert, rules));
     engine.take_detection_records(&mut |record| alerts.tell(record));
+    alerts.lose(engine.take_lost_records());
     datasets.send(engine.take_dataset_changes());
     let packets = engine.take_told_packets();
     if let Some(evidence) = &mut relay.bystanders().evidence {
