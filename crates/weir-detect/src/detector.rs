@@ -411,9 +411,7 @@ impl Detector {
         if (packet.decoded.is_some() || wants_events) && view.is_tcp() && !view.is_spoiled {
             let found = &mut evaluator.stream_events;
             follow(flow, direction, &view, found);
-            if !found.is_empty() {
-                events = [decoded.events, found].concat();
-            }
+            events = [decoded.events, found].concat();
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
         flow.update(now, direction, &view);
