@@ -318,8 +318,10 @@ fn rdma_object(rdma: &RdmaView) -> Value {
 pub fn protocol(number: u8) -> String {
     match number {
         1 => "ICMP".into(),
+        4 => "IP-in-IP".into(),
         6 => "TCP".into(),
         17 => "UDP".into(),
+        41 => "IPv6".into(),
         47 => "GRE".into(),
         50 => "ESP".into(),
         58 => "IPv6-ICMP".into(),

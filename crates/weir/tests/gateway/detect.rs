@@ -143,7 +143,7 @@ fn the_number_of_an_alert_in_eve_leads_to_its_packets() {
     std::fs::write(path("word.rules"), rule).unwrap();
     let tables_of_a = format!(
         "\n[rules]\npaths = [{:?}]\neve = {:?}\n\n[store]\nsize_mib = 16\n\n\
-         [evidence]\nmemory_mib = 8\nsnap = 0\n",
+         [evidence]\nmemory_mib = 16\nsnap = 0\n",
         path("word.rules"),
         eve_file(lab.folder())
     );

@@ -234,3 +234,40 @@ fn applications_are_told_of_as_suricata_does() {
     }
     fs::remove_dir_all(&scratch).unwrap();
 }
+
+/// The events of connections that others announced: kind, ports, and whether it was the one that
+/// speaks FTP.
+fn announced(eve: &str) -> Vec<String> {
+    let events = eve.lines().map(|it| serde_json::from_str(it).expect("EVE"));
+    let events: Vec<Value> = events.collect();
+    let ftp = &events.iter().find(|it| it["event_type"] == "ftp").unwrap()["flow_id"];
+    let of_children = events.iter().filter_map(|it| {
+        let kind = it["event_type"].as_str().filter(|it| matches!(*it, "fileinfo" | "ftp_data"))?;
+        let is_of_ftp = it.get("parent_id")? == ftp;
+        Some(format!("{kind} {} {} {is_of_ftp}", it["src_port"], it["dest_port"]))
+    });
+    let mut of_children: Vec<String> = of_children.collect();
+    of_children.sort();
+    of_children
+}
+
+#[test]
+fn connections_name_the_one_that_announced_them_as_suricata_does() {
+    let scratch = tempfile::tempdir().unwrap();
+    let capture = scratch.path().join("in.pcap");
+    let conversation = fs::read_to_string(folder().join("ftp.txt")).unwrap();
+    write_capture(&capture, &frames(&conversation));
+    ours(&capture, scratch.path());
+    let ours = announced(&fs::read_to_string(scratch.path().join("eve.json")).unwrap());
+    // What Suricata 8.0.7 tells of them.
+    let expected = [
+        "fileinfo 40002 50002 true",
+        "fileinfo 50000 40001 true",
+        "ftp_data 40001 50000 true",
+        "ftp_data 40002 50002 true",
+    ];
+    assert_eq!(ours, expected);
+    if let Some(theirs) = suricata("announced", &suricata_yaml(), &capture) {
+        assert_eq!(announced(&theirs), expected, "Suricata");
+    }
+}
