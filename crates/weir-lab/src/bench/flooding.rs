@@ -46,7 +46,7 @@ const FLOODS: [(&str, Flood); 12] = [
     ("dns", made(Hostile::DnsFlood, 50_000)),
     ("cm", made(Hostile::CmFlood, 20_000)),
     ("cnp", made(Hostile::CnpFlood, 100_000)),
-    ("carpet", made(Hostile::CarpetFlood, 100_000)),
+    ("carpet", made(Hostile::CarpetFlood, 150_000)),
     ("half_open", made(Hostile::HalfOpenFlood, 1_500)),
     ("read", Flood::Made { hostile: Hostile::ReadFlood, rate: 100_000, is_lowered: true }),
     ("write", Flood::Made { hostile: Hostile::WriteFlood, rate: 160_000, is_lowered: true }),
@@ -248,12 +248,11 @@ impl<'a> Sink<'a> {
             // hping3 asks the kernel for the way: it is dropped where it leaves.
             Flood::Hping { .. } => {
                 let device = HOST_DEVICE;
-                tc(lab, &format!("qdisc add dev {device} clsact"))?;
-                tc(
+                nft(
                     lab,
                     &format!(
-                        "filter add dev {device} egress protocol ip u32 match ip protocol 6 0xff \
-                         match ip dport 80 0xffff action drop"
+                        "table netdev weir_sink {{\n chain egress {{\n  type filter hook egress \
+                         device \"{device}\" priority 0;\n  tcp dport 80 drop\n }}\n}}\n"
                     ),
                 )?;
                 Ok(Self { lab, device })
@@ -266,7 +265,7 @@ impl Drop for Sink<'_> {
     fn drop(&mut self) {
         let device = self.device;
         let undone = match device {
-            HOST_DEVICE => tc(self.lab, &format!("qdisc del dev {device} clsact")),
+            HOST_DEVICE => nft(self.lab, "delete table netdev weir_sink\n"),
             _ => self.lab.host(Side::B).ip(&format!("link del {device}")).map(drop),
         };
         if let Err(error) = undone {
@@ -275,9 +274,9 @@ impl Drop for Sink<'_> {
     }
 }
 
-fn tc(lab: &Lab, words: &str) -> Result<()> {
-    let mut command = lab.host(Side::B).command("tc");
-    process::run(command.args(words.split_whitespace()), Duration::from_secs(10)).map(drop)
+fn nft(lab: &Lab, text: &str) -> Result<()> {
+    let mut command = lab.host(Side::B).command("nft");
+    process::run_with_input(command.args(["-f", "-"]), text, Duration::from_secs(10)).map(drop)
 }
 
 /// RDMA's rules with lower rates, in `folder`; the path.
