@@ -10,7 +10,7 @@ use weir_wire::frame::Time;
 
 use super::super::NS_PER_S;
 use super::TRICKLE;
-use super::watch::{Counted, FloodWatch};
+use super::watch::FloodWatch;
 
 /// What a bucket holds: so many milliseconds of its rate.
 const BURST_MS: u64 = 500;
@@ -30,10 +30,10 @@ pub(super) struct Bucket {
     last: Time,
     /// Since when there is a flood.
     pub(super) since: Option<Time>,
-    /// While there is one: the second that is counted, its packets, and when it was last as many as
-    /// half of the rate.
+    /// While there is one: the second that is counted, its packets, and until when there were last
+    /// more than half of the rate.
     second: u64,
-    packets: u32,
+    packets: i64,
     busy: Time,
     /// Somebody drops most of it before it comes here, and lets through who seems real.
     pub(super) is_early: bool,
@@ -136,35 +136,34 @@ impl Bucket {
     }
 
     /// A flood begins.
-    pub(super) fn begin(&mut self, now: Time, watch: &FloodWatch) {
-        (self.since, self.second, self.busy) = (Some(now), now.0 / NS_PER_S, now);
-        // As if the second had been busy so far: it was.
-        self.packets = u32::try_from(self.allowed(watch)).unwrap_or(u32::MAX);
+    pub(super) fn begin(&mut self, now: Time) {
+        let second = now.0 / NS_PER_S;
+        // As if all of the second were busy.
+        let busy = Time((second + 1) * NS_PER_S);
+        (self.since, self.second, self.packets, self.busy) = (Some(now), second, 0, busy);
     }
 
     /// Counts packets during a flood, or takes some off that were none of it; whether it goes on.
+    ///
+    /// A second is judged when it is over: what was dropped early comes ten times a second at once,
+    /// and what is taken off again of it, behind that.
     pub(super) fn goes_on(&mut self, now: Time, watch: &FloodWatch, packets: i64) -> bool {
         let second = now.0 / NS_PER_S;
         if second != self.second {
+            let half = i64::try_from(self.allowed(watch) / 2).unwrap_or(i64::MAX);
+            if self.packets > half {
+                self.busy = self.busy.max(Time((self.second + 1) * NS_PER_S));
+            }
             (self.second, self.packets) = (second, 0);
         }
-        let by = u32::try_from(packets.unsigned_abs()).unwrap_or(u32::MAX);
-        self.packets = match packets {
-            0.. => self.packets.saturating_add(by),
-            _ => self.packets.saturating_sub(by),
-        };
-        if u64::from(self.packets) > self.allowed(watch) / 2 {
-            self.busy = now;
-        }
+        self.packets = self.packets.saturating_add(packets);
         now.since_ns(self.busy) < u64::from(watch.hold_s) * NS_PER_S
     }
 
-    /// A SYN that was just counted is one that was sent again, as real hosts do: it and the first
-    /// are no half-open connections.
-    pub(super) fn forgive(&mut self, now: Time, watch: &FloodWatch) {
-        if watch.counted == Counted::HalfOpen {
-            self.goes_on(now, watch, -2);
-        }
+    /// Whether the flood has begun within a second of what was counted last.
+    pub(super) fn is_young(&self) -> bool {
+        let last = Time(self.interval * INTERVAL_NS);
+        self.since.is_some_and(|since| last.since_ns(since) < NS_PER_S)
     }
 
     /// The flood is over.
@@ -227,7 +226,7 @@ mod tests {
         let mut bucket = Bucket::full(at(0), &watch, true);
         come(&mut bucket, &watch, 0, 60_000, 1_000);
         let before = bucket.allowed(&watch);
-        bucket.begin(at(60_000), &watch);
+        bucket.begin(at(60_000));
         come(&mut bucket, &watch, 60_000, 70_000, 50_000);
         assert_eq!(bucket.allowed(&watch), before);
     }
