@@ -1,7 +1,7 @@
 //! Floods at the joint, as hostile senders have them: nobody's are hidden by another's connections,
 //! nobody is dropped for longer than what is sent in his name.
 
-use super::inline::{SYN_FLOOD, VICTIM, flood, gateway, ipv4, syn};
+use super::inline::{SYN_FLOOD, VICTIM, flood, gateway, ipv4, syn, udp_payload};
 use super::*;
 
 use weir_wire::checksum::pseudo_header_v4;
@@ -125,4 +125,29 @@ fn a_flood_of_half_open_connections_is_over_at_a_busy_server() {
         }
     }
     panic!("it never ends");
+}
+
+/// One answer, which costs one packet, is no leave to send any number.
+#[test]
+fn who_was_answered_before_a_flood_sends_no_more_than_is_none() {
+    let rule = "drop udp any any -> any any (flood:udp, by_dst, rate 1000, hold 3; sid:9;)";
+    for bots in [20, 200] {
+        let mut gateway = gateway(rule, |_| ());
+        let bot = |number: u32| [10, 66, 0, (number % bots) as u8];
+        let from = |number| ipv4(bot(number), VICTIM, 17, 0, &udp_payload(99, &[7; 20]));
+        for number in 0..bots {
+            assert_eq!(gateway.receive(Side::Wire, &[from(number)]).len(), 1);
+            let mut answer = udp_payload(12_345, b"yes");
+            answer[..2].copy_from_slice(&99_u16.to_be_bytes());
+            gateway.receive(Side::Host, &[ipv4(VICTIM, bot(number), 17, 0, &answer)]);
+        }
+        let mut through = 0;
+        for number in 0..40_000 {
+            gateway.clock = gateway.clock.plus_ns(50_000);
+            through += gateway.receive(Side::Wire, &[from(number)]).len();
+        }
+        // The rate, two bursts, and what is a conversation yet: 16 packets for an answer.
+        let most = 2_000 + 2 * 500 + 16 * bots as usize;
+        assert!((2_000..=most).contains(&through), "{bots}: {through} in two seconds");
+    }
 }

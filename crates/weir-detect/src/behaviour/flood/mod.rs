@@ -11,7 +11,7 @@
 //!
 //! - by source: all its packets of the kind belong to the flood;
 //! - by destination, if few sources send most of it: all of theirs, but those of flows that had an
-//!   answer before it began, and of others what exceeds the rate;
+//!   answer before it began (of UDP and ICMP up to the rate), and of others what exceeds the rate;
 //! - by destination else (sources are forged, or many): all but those of flows that had an answer
 //!   before it began, of SYNs that are sent again as a real host does, and of a trickle, a tenth of
 //!   the rate;
@@ -315,7 +315,7 @@ impl Counts {
             bucket.fill(now, bucket.allowed(watch));
             let has_room = bucket.take();
             if !has_room {
-                bucket.begin(now);
+                bucket.begin(now, watch);
             }
             if is_to && bucket.is_suspicious(watch) {
                 self.note_source(now, key, view);
@@ -344,7 +344,8 @@ impl Counts {
         let Self { buckets, sources, refused, .. } = self;
         let Some(bucket) = buckets.get_key(key) else { return false };
         if answers > 0 && bucket.since.is_some_and(|since| flow.start < since) {
-            return false;
+            // One answer is had for one packet: it is no leave to send any number.
+            return watch.asks_for_answers() && !bucket.take_answered(now, watch);
         }
         let is_syn = watch.kind == FloodKind::Syn;
         let hash = sources.key(view.source);

@@ -452,6 +452,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
     fn many_short_records_take_no_longer_than_few_long_ones() {
         const COUNT: usize = 1 << 18;
         let mut messages = Vec::new();
