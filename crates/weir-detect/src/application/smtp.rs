@@ -271,6 +271,10 @@ impl Smtp {
         self.mode = Mode::Chunk(size, is_last);
     }
 
+    fn awaits_chunk(&self) -> bool {
+        matches!(self.mode, Mode::Chunk(..))
+    }
+
     fn chunk(&mut self, rest: &mut &[u8], left: u64, is_last: bool, said: &mut Said) {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let (mut own, behind) = rest.split_at(count);
@@ -431,6 +435,12 @@ impl Smtp {
             Some(Command::StartTls) => self.odd(AppEvent::SmtpTlsRejected),
             Some(Command::Data) if !line.starts_with(b"3") => {
                 self.odd(AppEvent::SmtpDataRejected);
+                self.mode = Mode::Commands;
+            }
+            // Who knows chunks takes in all of one before he answers, so nothing of it comes.
+            Some(Command::Chunk)
+                if self.waiting.is_empty() && line.starts_with(b"5") && self.awaits_chunk() =>
+            {
                 self.mode = Mode::Commands;
             }
             Some(_) => {}

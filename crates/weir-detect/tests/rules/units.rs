@@ -46,6 +46,28 @@ fn mail_is_looked_at_by_its_parts_once_each() {
     }
 }
 
+/// A server that knows no chunks answers at once, and waits for no byte of one.
+#[test]
+fn a_chunk_that_a_server_refuses_hides_no_mail() {
+    let alerted = |answer: &[u8]| {
+        let mut bench =
+            Bench::new("alert smtp any any -> any any (smtp.mail_from; content:\"<a@\"; sid:4;)");
+        bench.server_port = 25;
+        bench.connect();
+        for (direction, text) in &MAIL[..3] {
+            bench.data(*direction, text.as_bytes());
+        }
+        bench.client(b"BDAT 18446744073709551615\r\n");
+        bench.server(answer);
+        for (direction, text) in &MAIL[3..] {
+            bench.data(*direction, text.as_bytes());
+        }
+        bench.alerted()
+    };
+    assert_eq!(alerted(b"500 what?\r\n"), [4]);
+    assert_eq!(alerted(b"250 ok\r\n"), [], "all that comes is the chunk");
+}
+
 #[test]
 fn commands_of_ftp_and_their_replies_are_looked_at() {
     let mut bench = Bench::new(

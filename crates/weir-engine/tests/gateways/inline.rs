@@ -79,7 +79,7 @@ pub(super) fn syn(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
 }
 
 /// So many SYNs from other addresses each, within so many milliseconds; how many got through.
-fn flood(gateway: &mut Gateway, to: [u8; 4], count: u32, over_ms: u64) -> usize {
+pub(super) fn flood(gateway: &mut Gateway, to: [u8; 4], count: u32, over_ms: u64) -> usize {
     let step = over_ms * 1_000_000 / u64::from(count);
     let mut through = 0;
     for number in 0..count {
@@ -91,7 +91,7 @@ fn flood(gateway: &mut Gateway, to: [u8; 4], count: u32, over_ms: u64) -> usize 
     through
 }
 
-const SYN_FLOOD: &str =
+pub(super) const SYN_FLOOD: &str =
     "drop tcp any any -> any any (flood:syn, by_dst, rate 1000, hold 3; sid:9;)";
 
 #[test]

@@ -6,6 +6,7 @@ mod addresses;
 mod blocks;
 mod counted;
 mod drops;
+mod floods;
 mod honest;
 mod inline;
 mod joined;

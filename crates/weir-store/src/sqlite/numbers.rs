@@ -50,8 +50,9 @@ impl Numbers {
     pub(super) fn end(&self, connection: Option<&Connection>) {
         let free = std::mem::take(&mut *self.lock());
         if let Some(connection) = connection.filter(|_| free.end > 0) {
-            // What fails leaves a gap.
-            let _ = write(connection, free.start);
+            // What fails leaves a gap; a file that others went on with knows more.
+            let give_back = "UPDATE alert_number SET next = ?1 WHERE next = ?2";
+            let _ = connection.execute(give_back, [free.start as i64, free.end as i64]);
         }
     }
 
@@ -106,7 +107,14 @@ mod tests {
         let other = Numbers::default();
         other.reserve(&second).unwrap();
         assert!(other.draw() > Some(RESERVED));
-        // One that others went on with knows more.
+        // One that others went on with knows more, also at the end.
+        let before: i64 =
+            second.query_row("SELECT next FROM alert_number", [], |row| row.get(0)).unwrap();
+        Numbers(Mutex::new(1..RESERVED + 1)).end(Some(&second));
+        assert!(other.draw() < Some(before as u64));
+        let last = Numbers::default();
+        last.reserve(&second).unwrap();
+        assert!(last.draw() >= Some(before as u64), "none twice");
         numbers.reserve(&second).unwrap();
         assert!(numbers.draw() > other.draw());
     }

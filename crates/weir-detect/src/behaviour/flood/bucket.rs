@@ -10,7 +10,7 @@ use weir_wire::frame::Time;
 
 use super::super::NS_PER_S;
 use super::TRICKLE;
-use super::watch::{Counted, FloodWatch};
+use super::watch::FloodWatch;
 
 /// What a bucket holds: so many milliseconds of its rate.
 const BURST_MS: u64 = 500;
@@ -22,18 +22,48 @@ const MEMORY: u32 = 60 * INTERVALS_PER_S;
 /// What a packet takes out.
 const TOKEN: u64 = 1_000;
 
+/// What a rate gives over time, half a second's worth at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tokens {
+    /// Thousandths of packets.
+    left: u64,
+    last: Time,
+}
+
+impl Tokens {
+    fn full(now: Time, rate: u64) -> Self {
+        Self { left: rate * BURST_MS, last: now }
+    }
+
+    /// Adds what a rate gives since something was added last.
+    fn fill(&mut self, now: Time, rate: u64) {
+        let most = rate * BURST_MS;
+        // A rate of 1 a second gives a thousandth of a packet each millisecond.
+        let given = u128::from(now.since_ns(self.last)) * u128::from(rate) / 1_000_000;
+        self.left = most.min(self.left.saturating_add(given.min(most.into()) as u64));
+        self.last = now;
+    }
+
+    /// Takes a packet out, if there is one left.
+    fn take(&mut self) -> bool {
+        let has = self.left >= TOKEN;
+        self.left -= if has { TOKEN } else { 0 };
+        has
+    }
+}
+
 /// What one network may have of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
-    /// Thousandths of packets.
-    tokens: u64,
-    last: Time,
+    tokens: Tokens,
+    /// During a flood: of those whose flows had an answer before.
+    answered: Tokens,
     /// Since when there is a flood.
     pub(super) since: Option<Time>,
-    /// While there is one: the second that is counted, its packets, and when it was last as many as
-    /// half of the rate.
+    /// While there is one: the second that is counted, its packets, and until when there were last
+    /// more than half of the rate.
     second: u64,
-    packets: u32,
+    packets: i64,
     busy: Time,
     /// Somebody drops most of it before it comes here, and lets through who seems real.
     pub(super) is_early: bool,
@@ -51,8 +81,7 @@ impl Bucket {
     /// there before has had nothing.
     pub(super) fn full(now: Time, watch: &FloodWatch, all_are_new: bool) -> Self {
         Self {
-            tokens: u64::from(watch.rate) * BURST_MS,
-            last: now,
+            tokens: Tokens::full(now, watch.rate.into()),
             interval: now.0 / INTERVAL_NS,
             learnt: if all_are_new { 0 } else { MEMORY },
             ..Self::default()
@@ -107,64 +136,65 @@ impl Bucket {
 
     /// Fills it with what a rate gives since it was filled last.
     pub(super) fn fill(&mut self, now: Time, rate: u64) {
-        let most = rate * BURST_MS;
-        // A rate of 1 a second gives a thousandth of a packet each millisecond.
-        let given = u128::from(now.since_ns(self.last)) * u128::from(rate) / 1_000_000;
-        self.tokens = most.min(self.tokens.saturating_add(given.min(most.into()) as u64));
-        self.last = now;
+        self.tokens.fill(now, rate);
     }
 
     /// Takes a packet out, if there is one left.
     pub(super) fn take(&mut self) -> bool {
-        let has = self.tokens >= TOKEN;
-        self.tokens -= if has { TOKEN } else { 0 };
-        has
+        self.tokens.take()
+    }
+
+    /// The same for a flow that had an answer before the flood began: all of these may send what is
+    /// no flood.
+    pub(super) fn take_answered(&mut self, now: Time, watch: &FloodWatch) -> bool {
+        self.answered.fill(now, self.allowed(watch));
+        self.answered.take()
     }
 
     /// Takes out, or gives back, what somebody else counted.
     pub(super) fn change(&mut self, packets: i64) {
         let tokens = packets.unsigned_abs().saturating_mul(TOKEN);
-        self.tokens = match packets {
-            0.. => self.tokens.saturating_sub(tokens),
-            _ => self.tokens.saturating_add(tokens),
+        self.tokens.left = match packets {
+            0.. => self.tokens.left.saturating_sub(tokens),
+            _ => self.tokens.left.saturating_add(tokens),
         };
     }
 
     /// Whether it is half empty, so that a flood may have begun.
     pub(super) fn is_suspicious(&self, watch: &FloodWatch) -> bool {
-        self.tokens < self.allowed(watch) * BURST_MS / 2
+        self.tokens.left < self.allowed(watch) * BURST_MS / 2
     }
 
     /// A flood begins.
     pub(super) fn begin(&mut self, now: Time, watch: &FloodWatch) {
-        (self.since, self.second, self.busy) = (Some(now), now.0 / NS_PER_S, now);
-        // As if the second had been busy so far: it was.
-        self.packets = u32::try_from(self.allowed(watch)).unwrap_or(u32::MAX);
+        self.answered = Tokens::full(now, self.allowed(watch));
+        let second = now.0 / NS_PER_S;
+        // As if all of the second were busy.
+        let busy = Time((second + 1) * NS_PER_S);
+        (self.since, self.second, self.packets, self.busy) = (Some(now), second, 0, busy);
     }
 
     /// Counts packets during a flood, or takes some off that were none of it; whether it goes on.
+    ///
+    /// A second is judged when it is over: what was dropped early comes ten times a second at once,
+    /// and what is taken off again of it, behind that.
     pub(super) fn goes_on(&mut self, now: Time, watch: &FloodWatch, packets: i64) -> bool {
         let second = now.0 / NS_PER_S;
         if second != self.second {
+            let half = i64::try_from(self.allowed(watch) / 2).unwrap_or(i64::MAX);
+            if self.packets > half {
+                self.busy = self.busy.max(Time((self.second + 1) * NS_PER_S));
+            }
             (self.second, self.packets) = (second, 0);
         }
-        let by = u32::try_from(packets.unsigned_abs()).unwrap_or(u32::MAX);
-        self.packets = match packets {
-            0.. => self.packets.saturating_add(by),
-            _ => self.packets.saturating_sub(by),
-        };
-        if u64::from(self.packets) > self.allowed(watch) / 2 {
-            self.busy = now;
-        }
+        self.packets = self.packets.saturating_add(packets);
         now.since_ns(self.busy) < u64::from(watch.hold_s) * NS_PER_S
     }
 
-    /// A SYN that was just counted is one that was sent again, as real hosts do: it and the first
-    /// are no half-open connections.
-    pub(super) fn forgive(&mut self, now: Time, watch: &FloodWatch) {
-        if watch.counted == Counted::HalfOpen {
-            self.goes_on(now, watch, -2);
-        }
+    /// Whether the flood has begun within a second of what was counted last.
+    pub(super) fn is_young(&self) -> bool {
+        let last = Time(self.interval * INTERVAL_NS);
+        self.since.is_some_and(|since| last.since_ns(since) < NS_PER_S)
     }
 
     /// The flood is over.

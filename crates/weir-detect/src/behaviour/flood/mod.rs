@@ -11,7 +11,7 @@
 //!
 //! - by source: all its packets of the kind belong to the flood;
 //! - by destination, if few sources send most of it: all of theirs, but those of flows that had an
-//!   answer before it began, and of others what exceeds the rate;
+//!   answer before it began (of UDP and ICMP up to the rate), and of others what exceeds the rate;
 //! - by destination else (sources are forged, or many): all but those of flows that had an answer
 //!   before it began, of SYNs that are sent again as a real host does, and of a trickle, a tenth of
 //!   the rate;
@@ -19,7 +19,8 @@
 //! until for `hold` seconds fewer than half of the rate arrive.
 //!
 //! UDP counts where it is not answered, and `unasked_cnp` where no data went the other way. In
-//! `half_open` a SYN counts until its connection is set up; during a flood, until it is sent again.
+//! `half_open` a SYN counts until its connection is set up; during a flood, one that is sent again
+//! counts no more than the first.
 
 mod bucket;
 mod talkers;
@@ -161,25 +162,34 @@ impl Floods {
     }
 
     /// Takes in how many packets of a flood were dropped before they came here, none at first;
-    /// whether it goes on.
+    /// whether it goes on. Of a talker it does as long as that is one.
     pub(super) fn dropped_early(&mut self, now: Time, flood: &Flood, packets: u32) -> bool {
         let watch = &flood.watch;
         let Counts { buckets, sources, .. } = &mut self.counts;
         let key = buckets.key(watch.key(u128::from_be_bytes(flood.network)));
-        let Some(bucket) = buckets.get_key(key) else { return false };
+        if buckets.get_key(key).is_none() {
+            return false;
+        }
+        // It is in use, although nothing of it comes here.
+        let (bucket, _) = buckets.enter_key(now, key);
         bucket.count(now, watch, packets);
-        match flood.talker.map(u128::from_be_bytes) {
+        let is_theirs = match flood.talker.map(u128::from_be_bytes) {
             Some(source) => {
                 let hash = sources.key(source);
-                sources.enter_key(now, key).0.add(now, source, hash, packets);
+                let (talkers, _) = sources.enter_key(now, key);
+                talkers.add(now, source, hash, packets);
+                talkers.is_talker(hash)
             }
-            None => bucket.is_early = true,
-        }
+            None => {
+                bucket.is_early = true;
+                true
+            }
+        };
         let goes_on = bucket.since.is_some() && bucket.goes_on(now, watch, packets.into());
         if !goes_on {
             bucket.end(now, watch);
         }
-        goes_on
+        goes_on && is_theirs
     }
 
     pub(super) fn look(
@@ -216,7 +226,7 @@ impl Floods {
 
     /// The flood of a watch that a packet, which was dropped for it, belongs to: all that goes to
     /// the network or comes from it, or what its talkers send; `None` if the packet is not of these
-    /// and only what exceeds the rate is dropped.
+    /// and only what exceeds the rate is dropped, or while it is not known yet whose it is.
     pub(super) fn flood(
         &mut self,
         watch: FloodWatch,
@@ -227,12 +237,13 @@ impl Floods {
         let flood = Flood::of(watch, source, destination, false);
         let key = buckets.key(watch.key(u128::from_be_bytes(flood.network)));
         let hash = sources.key(source);
-        let talkers = sources.get_key(key).filter(|it| flood.by_destination && it.are_few());
-        match talkers {
-            None => Some(flood),
-            Some(talkers) => {
+        let is_young = buckets.get_key(key).is_some_and(|it| it.is_young());
+        match sources.get_key(key).filter(|_| flood.by_destination) {
+            Some(talkers) if talkers.are_few() => {
                 talkers.is_talker(hash).then(|| Flood::of(watch, source, destination, true))
             }
+            Some(talkers) if is_young && talkers.is_unsure() => None,
+            _ => Some(flood),
         }
     }
 
@@ -281,12 +292,7 @@ impl Counts {
     /// A connection was set up, whose SYN was counted.
     fn take_off(&mut self, seen: &Seen<'_>, bit: u8, watch: &FloodWatch) {
         let key = self.key(seen.view, watch);
-        self.unshared.change((key, bit), |packets| *packets -= 1);
-        let Some(bucket) = self.buckets.get_key(key) else { return };
-        match bucket.since {
-            Some(_) => drop(bucket.goes_on(seen.now, watch, -1)),
-            None => bucket.change(-1),
-        }
+        self.give_back(seen.now, (key, bit), watch);
     }
 
     /// Whether the packet is of a flood.
@@ -323,14 +329,14 @@ impl Counts {
         } else if is_to && !bucket.is_early {
             self.note_source(now, key, view);
         }
-        !is_to || self.is_of_flood_to(seen, key, watch, answers)
+        !is_to || self.is_of_flood_to(seen, (key, bit), watch, answers)
     }
 
     /// Whether a packet to whom a flood goes is one of it.
     fn is_of_flood_to(
         &mut self,
         seen: &mut Seen<'_>,
-        key: u64,
+        (key, bit): (u64, u8),
         watch: &FloodWatch,
         answers: u64,
     ) -> bool {
@@ -338,7 +344,8 @@ impl Counts {
         let Self { buckets, sources, refused, .. } = self;
         let Some(bucket) = buckets.get_key(key) else { return false };
         if answers > 0 && bucket.since.is_some_and(|since| flow.start < since) {
-            return false;
+            // One answer is had for one packet: it is no leave to send any number.
+            return watch.asks_for_answers() && !bucket.take_answered(now, watch);
         }
         let is_syn = watch.kind == FloodKind::Syn;
         let hash = sources.key(view.source);
@@ -350,7 +357,7 @@ impl Counts {
         };
         if bucket.is_early && is_syn {
             // The trickle, or one that was sent again.
-            bucket.forgive(now, watch);
+            self.forgive(now, (key, bit), watch);
             return false;
         }
         bucket.fill(now, given);
@@ -362,9 +369,27 @@ impl Counts {
         let count = || refused.add_here(now, (ends, sequence), 1, SENT_AGAIN_S);
         let is_sent_again = is_syn && *seen.refusals.get_or_insert_with(count) > 1;
         if is_sent_again {
-            bucket.forgive(now, watch);
+            self.forgive(now, (key, bit), watch);
         }
         !is_sent_again
+    }
+
+    /// A SYN that was just counted is one that was sent again, as real hosts do: a connection
+    /// counts once, until it is set up.
+    fn forgive(&mut self, now: Time, change: (u64, u8), watch: &FloodWatch) {
+        if watch.counted == Counted::HalfOpen {
+            self.give_back(now, change, watch);
+        }
+    }
+
+    /// Takes off a packet that was counted, for other workers too.
+    fn give_back(&mut self, now: Time, change: (u64, u8), watch: &FloodWatch) {
+        self.unshared.change(change, |packets| *packets -= 1);
+        let Some(bucket) = self.buckets.get_key(change.0) else { return };
+        match bucket.since {
+            Some(_) => drop(bucket.goes_on(now, watch, -1)),
+            None => bucket.change(-1),
+        }
     }
 
     fn note_source(&mut self, now: Time, key: u64, view: &View<'_>) {

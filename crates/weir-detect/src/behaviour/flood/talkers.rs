@@ -20,6 +20,8 @@ const LOUD: u32 = 2;
 const LOUD_MIN: u32 = 4;
 /// Of fewer packets nothing is said.
 const TOTAL_MIN: u32 = 256;
+/// Of so many all that each could be told: the first of a talker's are not counted as one's.
+const SURE: u32 = 4 * (LOUD_MIN - 1) * COLUMNS as u32 / LOUD;
 /// Sources that are named.
 const NAMED_MAX: usize = 8;
 
@@ -118,6 +120,11 @@ impl Talkers {
         let loud: u64 = self.seconds.iter().map(|it| u64::from(it.loud)).sum();
         let total = self.total();
         total >= TOTAL_MIN && loud * 4 >= u64::from(total) * 3
+    }
+
+    /// Whether it may still turn out that they are few.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.total() < SURE
     }
 
     /// What is known; `None` if they are too few packets.

@@ -74,8 +74,9 @@ pub(crate) enum SslState {
 
 #[derive(Debug, Default)]
 struct Side {
-    /// A record that is not whole yet.
+    /// A record that is not whole yet, behind bytes of those that were taken in.
     record: Vec<u8>,
+    taken: usize,
     /// Handshake messages that are not whole yet.
     handshake: Vec<u8>,
     is_done: bool,
@@ -86,6 +87,18 @@ struct Side {
     said: Said,
 }
 heap_size!(Side { record, handshake, said });
+
+impl Side {
+    /// What has come and was not taken in.
+    fn rest(&self) -> &[u8] {
+        &self.record[self.taken..]
+    }
+
+    /// Lets go of what was taken in, all of it at once: records may be many and short.
+    fn let_go(&mut self) {
+        self.record.drain(..std::mem::take(&mut self.taken));
+    }
+}
 
 /// What a side has said.
 #[derive(Debug, Default)]
@@ -118,17 +131,18 @@ impl Session {
         let mut told = false;
         let (mut records, all) = (0, self.sides[side].record.len());
         while !self.sides[side].is_done {
-            let is_of_ssl2 = ssl2::is_record(&self.sides[side].record);
+            let is_of_ssl2 = ssl2::is_record(self.sides[side].rest());
             let Some(told_more) = self.next_record(side) else { break };
             told |= told_more;
             records += usize::from(is_of_ssl2);
-            if ssl2::are_too_many(records, all) && !self.sides[side].record.is_empty() {
+            if ssl2::are_too_many(records, all) && !self.sides[side].rest().is_empty() {
                 self.raise(AppEvent::TlsManyRecords);
                 self.sides[side].is_done = true;
                 self.lose(side);
             }
         }
         let state = &mut self.sides[side];
+        state.let_go();
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
             state.is_done = true;
             state.handshake = Vec::new();
@@ -142,10 +156,10 @@ impl Session {
     /// Takes in a side's next record, if it is whole; whether it told something.
     fn next_record(&mut self, side: usize) -> Option<bool> {
         let state = &mut self.sides[side];
-        if ssl2::is_record(&state.record) {
+        if ssl2::is_record(state.rest()) {
             return self.record_of_ssl2(side).map(|()| false);
         }
-        let [kind, major, minor, high, low, rest @ ..] = state.record.as_slice() else {
+        let [kind, major, minor, high, low, rest @ ..] = state.rest() else {
             return None;
         };
         let (kind, major, minor) = (*kind, *major, *minor);
@@ -166,7 +180,7 @@ impl Session {
         let fragment = rest.get(..length)?.to_vec();
         let version = u16::from_be_bytes([major, minor]);
         state.said.version.get_or_insert(version);
-        state.record.drain(..5 + length);
+        state.taken += 5 + length;
         match kind {
             RECORD_CHANGE_CIPHER_SPEC => {
                 (state.is_done, state.is_encrypted) = (true, true);
@@ -184,7 +198,7 @@ impl Session {
 
     /// The same for a record of SSL 2.
     fn record_of_ssl2(&mut self, side: usize) -> Option<()> {
-        let record = ssl2::record(&self.sides[side].record)?;
+        let record = ssl2::record(self.sides[side].rest())?;
         if let Some(fault) = record.fault {
             if fault == ssl2::Fault::Header {
                 self.raise(AppEvent::TlsSsl2Header);
@@ -200,7 +214,7 @@ impl Session {
         if record.is_hello && side == 0 {
             self.progress[0].reach(state::HELLO);
         }
-        self.sides[side].record.drain(..record.length);
+        self.sides[side].taken += record.length;
         Some(())
     }
 
@@ -270,18 +284,14 @@ impl Session {
     /// Takes the whole messages out of a side's handshake.
     fn messages(&mut self, side: usize) -> bool {
         let mut told = false;
-        loop {
-            let handshake = &self.sides[side].handshake;
-            let [kind, a, b, c, rest @ ..] = handshake.as_slice() else { return told };
-            let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
-            let (kind, Some(body)) = (*kind, rest.get(..length).map(<[u8]>::to_vec)) else {
-                return told;
-            };
-            self.sides[side].handshake.drain(..4 + length);
+        let mut handshake = std::mem::take(&mut self.sides[side].handshake);
+        let mut taken = 0;
+        while let Some((kind, body)) = message(&handshake[taken..]) {
+            taken += 4 + body.len();
             match kind {
                 CLIENT_HELLO | SERVER_HELLO => {
                     let is_client = kind == CLIENT_HELLO;
-                    let hello = Hello::read(&body, is_client);
+                    let hello = Hello::read(body, is_client);
                     hello.events.iter().for_each(|it| self.raise(*it));
                     let said = &mut self.sides[usize::from(!is_client)].said;
                     said.hello = Some(hello);
@@ -294,7 +304,7 @@ impl Session {
                     told = true;
                 }
                 CERTIFICATE => {
-                    self.certificates(side, &body);
+                    self.certificates(side, body);
                     told = true;
                 }
                 SERVER_HELLO_DONE if side == 1 => {
@@ -312,6 +322,9 @@ impl Session {
                 _ => {}
             }
         }
+        handshake.drain(..taken);
+        self.sides[side].handshake = handshake;
+        told
     }
 
     /// Notes that a message came.
@@ -340,6 +353,12 @@ impl Session {
         }
         event.into_iter().for_each(|it| self.raise(it));
     }
+}
+
+/// The first message of a handshake, if it is whole: its type and body.
+fn message(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (kind, rest) = bytes.split_first()?;
+    counted(rest, 3).map(|(body, _)| (*kind, body))
 }
 
 /// `length` bytes whose count is written in `width` bytes before them, and what follows.
@@ -429,6 +448,28 @@ mod tests {
             assert!(session.take(0, &bytes));
             assert!(session.each(0, Buffer::TlsSni, &mut |it| it == b"www.example.org"));
             assert!(session.each(0, Buffer::Ja3Hash, &mut |it| it.len() == 32));
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    fn many_short_records_take_no_longer_than_few_long_ones() {
+        const COUNT: usize = 1 << 18;
+        let mut messages = Vec::new();
+        for _ in 0..8 {
+            messages.extend([RECORD_HANDSHAKE, 3, 1, 0xff, 0xfc]);
+            messages.extend(std::iter::repeat_n([0, 0, 0, 0], 0x3fff).flatten());
+        }
+        let cases = [
+            [0x80, 4, 0, 0, 0, 0].repeat(COUNT),
+            [RECORD_ALERT, 3, 1, 0, 0].repeat(COUNT),
+            messages,
+        ];
+        for bytes in cases {
+            let before = std::time::Instant::now();
+            Session::default().take(0, &bytes);
+            let took = before.elapsed();
+            assert!(took.as_millis() < 500, "{:?}: {took:?}", &bytes[..3]);
         }
     }
 

@@ -185,8 +185,9 @@ fn follow_floods(
             at += 1;
             continue;
         }
-        let over = floods.swap_remove(at);
-        state.gate.let_flood_pass(&over.in_kernel)?;
+        // What cannot be released now is tried again with the next tick.
+        state.gate.let_flood_pass(&held.in_kernel)?;
+        floods.swap_remove(at);
         state.floods -= 1;
     }
     let mut wanted = Vec::new();
