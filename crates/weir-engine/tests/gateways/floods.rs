@@ -151,3 +151,19 @@ fn who_was_answered_before_a_flood_sends_no_more_than_is_none() {
         assert!((2_000..=most).contains(&through), "{bots}: {through} in two seconds");
     }
 }
+
+#[test]
+fn a_flood_that_sends_each_syn_twice_gets_no_more_through_than_four_times_the_rate() {
+    let rule = "drop tcp any any -> any any (flood:syn, by_dst, rate 1000; sid:9;)";
+    let mut gateway = gateway(rule, |_| ());
+    let mut through = 0;
+    for number in 0..40_000_u32 {
+        gateway.clock = gateway.clock.plus_ns(25_000);
+        let source = (0x0b00_0000 + number).to_be_bytes();
+        let frame = syn(source, VICTIM, number);
+        through += gateway.receive(Side::Wire, &[frame.clone()]).len();
+        through += gateway.receive(Side::Wire, &[frame]).len();
+    }
+    // Half a second and a second of four times the rate, and what came before the flood.
+    assert!((4_000..7_500).contains(&through), "{through} of 80,000 in a second");
+}

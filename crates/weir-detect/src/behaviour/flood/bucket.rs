@@ -57,7 +57,7 @@ impl Tokens {
 pub(super) struct Bucket {
     tokens: Tokens,
     /// During a flood: of those whose flows had an answer before.
-    answered: Tokens,
+    real: Tokens,
     /// Since when there is a flood.
     pub(super) since: Option<Time>,
     /// While there is one: the second that is counted, its packets, and until when there were last
@@ -144,11 +144,10 @@ impl Bucket {
         self.tokens.take()
     }
 
-    /// The same for a flow that had an answer before the flood began: all of these may send what is
-    /// no flood.
-    pub(super) fn take_answered(&mut self, now: Time, watch: &FloodWatch) -> bool {
-        self.answered.fill(now, self.allowed(watch));
-        self.answered.take()
+    /// The same for packets that pass a flood because they seem real, of which no more do.
+    pub(super) fn take_real(&mut self, now: Time, rate: u64) -> bool {
+        self.real.fill(now, rate);
+        self.real.take()
     }
 
     /// Takes out, or gives back, what somebody else counted.
@@ -167,7 +166,7 @@ impl Bucket {
 
     /// A flood begins.
     pub(super) fn begin(&mut self, now: Time, watch: &FloodWatch) {
-        self.answered = Tokens::full(now, self.allowed(watch));
+        self.real = Tokens::full(now, self.allowed(watch));
         let second = now.0 / NS_PER_S;
         // As if all of the second were busy.
         let busy = Time((second + 1) * NS_PER_S);

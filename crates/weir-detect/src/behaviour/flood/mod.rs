@@ -13,8 +13,8 @@
 //! - by destination, if few sources send most of it: all of theirs, but those of flows that had an
 //!   answer before it began (of UDP and ICMP up to the rate), and of others what exceeds the rate;
 //! - by destination else (sources are forged, or many): all but those of flows that had an answer
-//!   before it began, of SYNs that are sent again as a real host does, and of a trickle, a tenth of
-//!   the rate;
+//!   before it began, of SYNs that are sent again as a real host does, four times the rate of these
+//!   at most, and of a trickle, a tenth of the rate;
 //!
 //! until for `hold` seconds fewer than half of the rate arrive.
 //!
@@ -59,6 +59,8 @@ const TRICKLE: u64 = 10;
 const ANSWERED: u64 = 16;
 /// How long a SYN may take to be sent again (RFC 6298: after 1 s, then 2, 4 and 8).
 const SENT_AGAIN_S: u32 = 16;
+/// SYNs that are sent again pass during a flood: so many times its rate.
+const SENT_AGAIN: u64 = 4;
 /// Where a rule asks for what is usual, nothing is told before so much was seen.
 const LEARN_NS: u64 = 60 * NS_PER_S;
 const PORT_DNS: u16 = 53;
@@ -345,7 +347,7 @@ impl Counts {
         let Some(bucket) = buckets.get_key(key) else { return false };
         if answers > 0 && bucket.since.is_some_and(|since| flow.start < since) {
             // One answer is had for one packet: it is no leave to send any number.
-            return watch.asks_for_answers() && !bucket.take_answered(now, watch);
+            return watch.asks_for_answers() && !bucket.take_real(now, bucket.allowed(watch));
         }
         let is_syn = watch.kind == FloodKind::Syn;
         let hash = sources.key(view.source);
@@ -355,10 +357,19 @@ impl Counts {
             Some(_) => bucket.allowed(watch),
             None => bucket.trickle(watch),
         };
+        // Who sends each SYN twice is no more real than others. A busy server's clients do, all of
+        // them, while its half-open connections are too many.
+        let again = match watch.counted {
+            Counted::HalfOpen => u64::from(u32::MAX),
+            _ => bucket.allowed(watch).saturating_mul(SENT_AGAIN),
+        };
         if bucket.is_early && is_syn {
             // The trickle, or one that was sent again.
-            self.forgive(now, (key, bit), watch);
-            return false;
+            let passes = bucket.take_real(now, again);
+            if passes {
+                self.forgive(now, (key, bit), watch);
+            }
+            return !passes;
         }
         bucket.fill(now, given);
         if bucket.take() {
@@ -368,10 +379,11 @@ impl Counts {
         let ends = (view.source, view.destination, view.source_port, view.destination_port);
         let count = || refused.add_here(now, (ends, sequence), 1, SENT_AGAIN_S);
         let is_sent_again = is_syn && *seen.refusals.get_or_insert_with(count) > 1;
-        if is_sent_again {
+        let passes = is_sent_again && bucket.take_real(now, again);
+        if passes {
             self.forgive(now, (key, bit), watch);
         }
-        !is_sent_again
+        !passes
     }
 
     /// A SYN that was just counted is one that was sent again, as real hosts do: a connection
