@@ -10,6 +10,11 @@ const SERVER_NAME: u16 = 0;
 const SIGNATURE_ALGORITHMS: u16 = 13;
 const PROTOCOLS: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
+/// The random bytes by which a server asks for another hello (RFC 8446 s4.1.3).
+const RETRY: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
 /// Of a hello, its version and random bytes.
 const HEAD_LEN: usize = 34;
 /// Protocols that are offered and kept, at most.
@@ -62,6 +67,11 @@ impl Hello {
             hello.ja4 = ja4::of_client(bytes).unwrap_or_default();
         }
         hello
+    }
+
+    /// Whether it is a server's that asks the client for another.
+    pub(super) fn asks_again(&self) -> bool {
+        self.random == RETRY
     }
 
     /// `None`: a length reaches beyond the message.
