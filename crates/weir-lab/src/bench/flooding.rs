@@ -32,7 +32,7 @@ const LOWERED: u32 = 100;
 /// A flood, and who makes it.
 #[derive(Clone, Copy)]
 enum Flood {
-    /// Our generator, another source each time, so many packets a second.
+    /// Our generator, another source each time but of READs and WRITEs, so many packets a second.
     Made { hostile: Hostile, rate: u32, is_lowered: bool },
     /// `hping3 -i u20 -S -p 80`, as the Amsterdam paper has it, so many packets within so many
     /// seconds.
@@ -104,8 +104,15 @@ impl Flood {
         let peer = "the flood dropped at its own port";
         let roce = Figure::new(&format!("flood_roce_share_{name}"), "%", &roce_kept);
         let beside = format!("of {ROCE_BESIDE} RoCE packets/s beside, the other way; {note}");
+        let all = format!(
+            "{note}; beside it {:.2} of {:.2} Gb/s, and of RoCE {:.1} of {:.1} %",
+            kept.median(),
+            alone.median(),
+            roce_kept.median(),
+            roce_alone.median()
+        );
         Ok(vec![
-            Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&note),
+            Figure::new(&format!("flood_delay_ms_{name}"), "ms", &delays).noted(&all),
             figure.against(peer, &alone).noted(&format!("one TCP stream beside; {note}")),
             roce.against(peer, &roce_alone).noted(&beside),
         ])
@@ -115,9 +122,10 @@ impl Flood {
     fn says(&self) -> String {
         match self {
             Self::Made { rate, is_lowered, .. } => {
+                let sources = if *is_lowered { "one source" } else { "other sources" };
                 let lowered = format!(", rates of RDMA's rules divided by {LOWERED}");
                 format!(
-                    "{rate} packets/s for {FLOOD_SECONDS} s, other sources; rules at both \
+                    "{rate} packets/s for {FLOOD_SECONDS} s, {sources}; rules at both \
                      gateways{}",
                     if *is_lowered { &lowered } else { "" }
                 )
@@ -156,7 +164,10 @@ impl Flood {
     fn frames(&self, seed: u64) -> Vec<Planned> {
         let Self::Made { hostile, rate, .. } = *self else { return Vec::new() };
         let count = (rate * FLOOD_SECONDS) as usize;
-        Campaign { hostile, is_benign: false, count, sources: 0, seed }.frames()
+        // Reliable queue pairs are of somebody: nobody answers to a forged address.
+        let is_rdma = matches!(hostile, Hostile::ReadFlood | Hostile::WriteFlood);
+        let sources = u32::from(is_rdma);
+        Campaign { hostile, is_benign: false, count, sources, seed }.frames()
     }
 
     fn seconds_beside(&self) -> u32 {
