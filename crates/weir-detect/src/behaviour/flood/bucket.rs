@@ -56,7 +56,7 @@ impl Tokens {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
     tokens: Tokens,
-    /// During a flood: of those whose flows had an answer before.
+    /// During a flood, for what seems real: flows that were answered before, SYNs sent again.
     real: Tokens,
     /// Since when there is a flood.
     pub(super) since: Option<Time>,
