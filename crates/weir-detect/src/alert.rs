@@ -165,6 +165,8 @@ pub struct TransactionView {
     pub number: Option<u64>,
     /// What is told of it, by the names of EVE's objects.
     pub objects: Arc<Vec<(&'static str, Object)>>,
+    /// The files that the packet's side sends with it, so far.
+    pub files: Vec<Object>,
 }
 
 /// A flow so far, this packet included.

@@ -478,8 +478,10 @@ impl Conversation {
     /// What there is to tell of an application when its flow ends.
     pub(crate) fn end(&mut self) -> Said {
         let mut said = Said::default();
-        if let Application::Other(_, Some(parser)) = &mut self.application {
-            parser.end(&mut said);
+        match &mut self.application {
+            Application::Other(_, Some(parser)) => parser.end(&mut said),
+            Application::Http(connection) => said.records = connection.cut_files(),
+            _ => {}
         }
         said
     }

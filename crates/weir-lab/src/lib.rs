@@ -33,7 +33,9 @@ pub mod vm;
 
 pub mod eve;
 pub mod openvpn;
+pub mod play;
 pub mod rules;
+pub mod thresholds;
 
 pub mod strongswan;
 

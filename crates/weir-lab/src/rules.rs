@@ -11,6 +11,17 @@ const FILES: [(&str, &str); 3] = [
     ("classification.config", include_str!("../../../rules/classification.config")),
 ];
 
+/// The rule of that sid as it is shipped, its line.
+pub(crate) fn shipped_rule(sid: u32) -> Option<&'static str> {
+    let wanted = format!("sid:{sid};");
+    FILES.iter().flat_map(|it| it.1.lines()).find(|line| line.contains(&wanted))
+}
+
+/// The classification.config that goes with them.
+pub(crate) fn classes() -> &'static str {
+    FILES[2].1
+}
+
 /// READ and WRITE floods are told from here on in a lab, whose senders reach no millions a second.
 const LAB_RATE: &str = "rate 20000";
 

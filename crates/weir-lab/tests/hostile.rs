@@ -5,10 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_detect::{
-    Action, Alerts, Classes, Decision, Detector, FlowTable, Limits, LoadOptions, Packet, RuleSet,
-    RuleSource, Variables,
-};
+use weir_detect::{Alerts, Detector, FlowTable, Limits, Packet, RuleSet};
+use weir_lab::play::{self, Outcome};
 use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
@@ -26,112 +24,32 @@ struct Case {
 }
 
 fn case(hostile: Hostile) -> Case {
-    let (sid, dropped) = match hostile {
-        Hostile::PsnInjection | Hostile::UcPsnInjection => (3_200_001, 0),
-        Hostile::PsnConflict | Hostile::UcPsnConflict => (3_200_002, 0),
-        Hostile::InvalidRequest | Hostile::UcInvalidRequest | Hostile::WriteLength => {
-            (3_200_003, 0)
-        }
-        Hostile::KeyGuessing | Hostile::AddressGuessing => (3_200_004, 45),
-        Hostile::QpExhaustion => (3_200_005, 45),
-        Hostile::Exfiltration => (3_200_006, 0),
-        Hostile::PortChange => (3_200_007, 0),
-        Hostile::AddressConflict => (3_200_008, 0),
-        Hostile::StateSaturation => (3_200_009, 0),
-        Hostile::PkeyGuessing => (3_200_010, 90),
-        Hostile::QkeyGuessing => (3_200_011, 0),
-        Hostile::SideChannel => (3_200_012, 0),
-        Hostile::ForgedCnp => (3_200_013, 95),
-        Hostile::ReadFlood => (3_200_014, 95),
-        Hostile::WriteFlood => (3_200_015, 95),
-        Hostile::CmFlood => (3_200_016, 95),
-        Hostile::MadFlood => (3_200_017, 95),
-        Hostile::CnpFlood => (3_200_018, 95),
-        Hostile::RnrFlood => (3_200_022, 0),
-        Hostile::PipelineSaturation => (3_200_023, 0),
-        Hostile::KeySaturation => (3_200_024, 0),
-        Hostile::RogueSm => (3_200_025, 100),
-        Hostile::SynFlood => (3_200_101, 95),
-        Hostile::UdpFlood => (3_200_103, 95),
-        Hostile::IcmpFlood => (3_200_105, 95),
-        Hostile::DnsFlood => (3_200_107, 85),
-        Hostile::HalfOpenFlood => (3_200_109, 85),
-        Hostile::CarpetFlood => (3_200_113, 90),
-        Hostile::AckFlood => (3_200_116, 0),
-        Hostile::Scan => (3_200_108, 0),
+    let dropped = match hostile {
+        Hostile::KeyGuessing | Hostile::AddressGuessing | Hostile::QpExhaustion => 45,
+        Hostile::DnsFlood | Hostile::HalfOpenFlood => 85,
+        Hostile::PkeyGuessing | Hostile::CarpetFlood => 90,
+        Hostile::RogueSm => 100,
+        Hostile::ForgedCnp => 95,
+        Hostile::AckFlood => 0,
+        other if other.is_flood() => 95,
+        _ => 0,
     };
     let (count, rate) = hostile.usual(false);
-    Case { sid, rate: rate.into(), count: count as usize, dropped }
+    Case { sid: hostile.rule(), rate: rate.into(), count: count as usize, dropped }
 }
 
 fn rules() -> Arc<RuleSet> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules");
     let text = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it is there");
-    let source = |name: &str| RuleSource { name: name.to_owned(), text: text(name) };
-    let mut classes = Classes::default();
-    classes.read(&text("classification.config"));
-    let options = LoadOptions { classes, ..LoadOptions::default() };
-    let sources = [source("rdma.rules"), source("flood.rules")];
-    let loaded = RuleSet::load(&sources, &Variables::default(), &options).expect("memory");
-    assert_eq!(loaded.report.refused, [], "every rule runs");
-    assert!(loaded.rules.iter().all(|rule| rule.priority < 3), "every class is known");
-    Arc::new(loaded.rules)
-}
-
-/// What was told and dropped of a campaign.
-#[derive(Debug, Default)]
-struct Outcome {
-    /// Milliseconds from the first frame to the first alert, by the rule's number.
-    told: Vec<(u32, u64)>,
-    dropped: u64,
-    /// Frames from the first alert of a rule that drops on.
-    behind: u64,
-}
-
-/// Looks at each frame of a campaign in turn; `seen` is told its number, what becomes of it, and
-/// what it is told of.
-fn each(
-    rules: &Arc<RuleSet>,
-    campaign: &Campaign,
-    rate: u64,
-    mut seen: impl FnMut(u64, Decision, &mut Alerts),
-) {
-    let limits = Limits { seed: campaign.seed, ..Limits::default() };
-    let mut detector = Detector::new(Arc::clone(rules), limits).expect("memory");
-    let (mut flows, mut alerts) = (FlowTable::new(limits), Alerts::new(4096));
-    let start = 1_000_000_000_000;
-    for (number, frame) in campaign.frames().iter().enumerate() {
-        let now = Time(start + campaign.sent_ns(number as u64, rate));
-        let parsed = parse(&frame.bytes, Link::Ethernet, frame.bytes.len() as u32);
-        let packet = Packet {
-            bytes: &frame.bytes,
-            parsed: &parsed,
-            decoded: None,
-            is_rebuilt: false,
-            is_verified: false,
-            port: None,
-        };
-        let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);
-        seen(number as u64, decision, &mut alerts);
-    }
+    let [rdma, flood] = ["rdma.rules", "flood.rules"].map(|name| (name, text(name)));
+    let files = [(rdma.0, rdma.1.as_str()), (flood.0, flood.1.as_str())];
+    let rules = play::load(&files, &text("classification.config")).expect("every rule runs");
+    assert!(rules.iter().all(|rule| rule.priority < 3), "every class is known");
+    rules
 }
 
 fn run(rules: &Arc<RuleSet>, campaign: &Campaign, rate: u64) -> Outcome {
-    let (mut outcome, mut drops) = (Outcome::default(), false);
-    each(rules, campaign, rate, |number, decision, alerts| {
-        for alert in alerts.drain() {
-            let sid = rules.rule(alert.rule).sid;
-            drops |= rules.rule(alert.rule).action == Action::Drop;
-            if !outcome.told.iter().any(|(known, _)| *known == sid) {
-                outcome.told.push((sid, number * 1_000 / rate));
-            }
-        }
-        if drops {
-            outcome.behind += 1;
-            outcome.dropped += u64::from(matches!(decision, Decision::Drop { .. }));
-        }
-    });
-    outcome
+    play::run(rules, campaign, rate).expect("memory")
 }
 
 fn campaign(hostile: Hostile, is_benign: bool, count: usize, seed: u64) -> Campaign {
@@ -143,10 +61,7 @@ fn every_attack_is_told_by_its_rule_and_dropped_where_that_says_so() {
     let rules = rules();
     for (name, hostile) in Hostile::ALL {
         let Case { sid, rate, count, dropped } = case(hostile);
-        // What is read away is told by how much it is in a minute.
-        let is_by_rate = hostile.is_flood()
-            || matches!(hostile, Hostile::Exfiltration | Hostile::PipelineSaturation);
-        let slow = if is_by_rate { 1 } else { 10 };
+        let slow = if hostile.is_by_rate() { 1 } else { 10 };
         for (seed, rate) in SEEDS.into_iter().flat_map(|seed| [(seed, rate), (seed, rate / slow)]) {
             // The large ones once: they differ by their addresses alone.
             if count > 50_000 && seed > 1 {
@@ -226,9 +141,10 @@ fn an_alert_says_who_sends_a_flood() {
     let sources = |sources: u32| {
         let flood = Campaign { sources, ..campaign(Hostile::SynFlood, false, 20_000, 1) };
         let mut told = Vec::new();
-        each(&rules, &flood, 20_000, |_, _, alerts| {
+        play::each(&rules, (&flood, &flood.frames()), 20_000, |_, _, alerts| {
             told.extend(alerts.drain().filter_map(|it| it.flood).filter(|it| it.by_destination));
-        });
+        })
+        .expect("memory");
         let flood = told.into_iter().find(|it| it.kind == "syn" && it.bits == 128);
         let flood = flood.expect("it is told of");
         assert_eq!(flood.allowed, 2_000);

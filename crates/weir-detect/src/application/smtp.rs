@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::mime::{File, Mail};
-use super::unit::{FileTold, Record, Said, Unit};
+use super::unit::{FileState, FileTold, Record, Said, Unit};
 use super::{Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::buffers::progress::Progress;
@@ -392,9 +392,13 @@ impl Smtp {
             if let Some(file) = ended.or(mail.file.as_ref()) {
                 unit.text(Buffer::FileName, &file.name);
                 unit.text(Buffer::FileData, &file.content.bytes);
+                let (size, digests) = (file.content.size, file.content.digests());
                 if file.is_complete {
-                    unit.whole_file(file.content.size, file.content.digests());
+                    unit.whole_file(size, digests);
                 }
+                let state = if file.is_complete { FileState::Closed } else { FileState::Open };
+                let told = FileTold { name: &file.name, size, digests, side: 0 };
+                unit.files.push(told.object(state, transaction.number));
             }
         }
         for (name, object) in self.objects(transaction) {

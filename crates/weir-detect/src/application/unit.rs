@@ -33,6 +33,8 @@ pub(crate) struct Unit {
     pub(crate) events: AppEvents,
     /// What alerts tell of it, by the names of EVE's objects.
     pub(crate) objects: Arc<Objects>,
+    /// Files that its side sends with it, as alerts tell of them.
+    pub(crate) files: Vec<Object>,
 }
 
 /// Objects of an event.
@@ -52,6 +54,7 @@ impl Unit {
             had_files: false,
             events: AppEvents::default(),
             objects: Arc::default(),
+            files: Vec::new(),
         }
     }
 
@@ -150,22 +153,18 @@ impl Record {
     }
 
     /// A file of a transaction that `side` has sent, and what is told of the transaction.
-    pub(crate) fn file(number: u64, mut objects: Objects, file: &FileTold<'_>) -> Self {
-        let mut object = Object::default()
-            .with("filename", file.name)
-            .with("gaps", false)
-            .with("state", "CLOSED")
-            .with("stored", false)
-            .with("size", file.size)
-            .with("tx_id", number);
-        let Digests { md5, sha1, sha256 } = &file.digests;
-        let md5 = md5.as_ref().map(|it| ("md5", &it[..]));
-        let sha1 = sha1.as_ref().map(|it| ("sha1", &it[..]));
-        let sha256 = sha256.as_ref().map(|it| ("sha256", &it[..]));
-        for (name, digest) in [md5, sha1, sha256].into_iter().flatten() {
-            object.put(name, hex(digest, ""));
-        }
-        objects.push(("fileinfo", object));
+    pub(crate) fn file(number: u64, objects: Objects, file: &FileTold<'_>) -> Self {
+        Self::file_in(FileState::Closed, number, objects, file)
+    }
+
+    /// The same of a file in that state.
+    pub(crate) fn file_in(
+        state: FileState,
+        number: u64,
+        mut objects: Objects,
+        file: &FileTold<'_>,
+    ) -> Self {
+        objects.push(("fileinfo", file.object(state, number)));
         Self { kind: "fileinfo", number: None, objects, side: Some(file.side) }
     }
 
@@ -182,6 +181,43 @@ pub(crate) struct FileTold<'a> {
     pub(crate) digests: Digests,
     /// Who sent it.
     pub(crate) side: usize,
+}
+
+/// How far a file came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileState {
+    /// It is whole.
+    Closed,
+    /// More of it is to come.
+    Open,
+    /// Its connection ended before it did.
+    Truncated,
+}
+
+impl FileTold<'_> {
+    /// As EVE has it, of the transaction of that number.
+    pub(crate) fn object(&self, state: FileState, number: u64) -> Object {
+        let state = match state {
+            FileState::Closed => "CLOSED",
+            FileState::Open => "UNKNOWN",
+            FileState::Truncated => "TRUNCATED",
+        };
+        let mut object = Object::default()
+            .with("filename", self.name)
+            .with("gaps", false)
+            .with("state", state)
+            .with("stored", false)
+            .with("size", self.size)
+            .with("tx_id", number);
+        let Digests { md5, sha1, sha256 } = &self.digests;
+        let md5 = md5.as_ref().map(|it| ("md5", &it[..]));
+        let sha1 = sha1.as_ref().map(|it| ("sha1", &it[..]));
+        let sha256 = sha256.as_ref().map(|it| ("sha256", &it[..]));
+        for (name, digest) in [md5, sha1, sha256].into_iter().flatten() {
+            object.put(name, hex(digest, ""));
+        }
+        object
+    }
 }
 
 /// A connection that this one has announced.

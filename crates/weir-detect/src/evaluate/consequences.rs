@@ -414,7 +414,11 @@ fn transaction(sight: Sight<'_>, number: u64) -> Option<TransactionView> {
     let (name, mut object) = message.object(number)?;
     object.shorten(TEXT_LEN_MAX);
     let number = (!matches!(message, Message::Frame(_))).then_some(number);
-    Some(TransactionView { number, objects: Arc::new(vec![(name, object)]) })
+    let files = match message {
+        Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
+        _ => Vec::new(),
+    };
+    Some(TransactionView { number, objects: Arc::new(vec![(name, object)]), files })
 }
 
 /// Whose matches are counted together.

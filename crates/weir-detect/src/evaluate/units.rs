@@ -34,8 +34,11 @@ impl Evaluator {
         self.gather_odd(scene, (&events, &events), Some(unit.number));
         self.settle();
         let (side, number) = (scene.direction.index(), unit.number);
-        self.transaction =
-            Some(TransactionView { number: Some(number), objects: unit.objects.clone() });
+        self.transaction = Some(TransactionView {
+            number: Some(number),
+            objects: unit.objects.clone(),
+            files: unit.files.clone(),
+        });
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         let candidates = std::mem::take(&mut self.candidates);

@@ -11,7 +11,7 @@ use weir_lab::topology::{self, Lab, Plan};
 use weir_lab::traffic::frames::Planned;
 use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_lab::traffic::{Kind, bypass, frames};
-use weir_lab::{bench, demo, interrupt};
+use weir_lab::{bench, demo, interrupt, thresholds};
 use weir_port::capture::{CaptureFormat, CaptureWriter, PacketNote};
 use weir_wire::frame::{Link, Meta, Offload, Time};
 
@@ -49,6 +49,9 @@ enum LabCommand {
     /// Send frames past the hosts' kernels through the lab that stands, and compare what arrives
     #[command(after_help = SEND_HELP)]
     Send(SendArgs),
+    /// Where the rules' thresholds stand between attacks and their benign twins
+    #[command(after_help = THRESHOLDS_HELP)]
+    Thresholds(ThresholdsArgs),
     /// Measure everything beside its peers; `make bench` runs it
     #[command(hide = true)]
     Bench(BenchArgs),
@@ -219,6 +222,29 @@ struct SendArgs {
     json: bool,
 }
 
+const THRESHOLDS_HELP: &str = "\
+Nothing is sent: campaigns go through the detector in simulated time. docs/thresholds.md keeps the
+table of the even seeds; tests judge the shipped rules by odd ones.
+
+Example:
+  weir lab thresholds psn-injection key-guessing --seeds 2,4,6
+
+Exit codes:
+  0  each threshold lies between what the benign twin and what the attack reaches
+  1  one does not, or a rule does not run";
+
+#[derive(Debug, Args)]
+struct ThresholdsArgs {
+    /// Attacks, as of `weir lab send --kind attack-NAME` [default: all]
+    names: Vec<String>,
+    /// Seeds that campaigns are made by
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 6, 8, 10], value_name = "N,...")]
+    seeds: Vec<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, Args)]
 struct BenchArgs {
     /// Only figures whose name begins so
@@ -245,6 +271,7 @@ pub(crate) fn run(args: LabArgs) -> Result<ExitCode> {
         LabCommand::Up(args) => run_up(&args),
         LabCommand::Down(args) => run_down(&args),
         LabCommand::Send(args) => run_send(&args),
+        LabCommand::Thresholds(args) => run_thresholds(&args),
         LabCommand::Bench(args) => {
             let BenchArgs { only, quick, output, driver } = args;
             bench::run(&bench::Options {
@@ -334,6 +361,29 @@ fn only(standing: &[String]) -> Result<Option<&String>> {
             several.join(", ")
         ),
     }
+}
+
+fn run_thresholds(args: &ThresholdsArgs) -> Result<ExitCode> {
+    let known = |name: &String| {
+        let bare = name.strip_prefix("attack-").unwrap_or(name);
+        let found = Hostile::ALL.iter().find(|it| it.0 == bare);
+        found.with_context(|| format!("no attack is called {bare}"))
+    };
+    let chosen: Vec<_> = match args.names.is_empty() {
+        true => Hostile::ALL.iter().collect(),
+        false => args.names.iter().map(known).collect::<Result<_>>()?,
+    };
+    let mut intervals = Vec::new();
+    for (name, hostile) in chosen {
+        eprintln!("{name}");
+        intervals.push(thresholds::interval(name, *hostile, &args.seeds)?);
+    }
+    match args.json {
+        true => print_json(&intervals)?,
+        false => print!("{}", thresholds::table(&intervals)),
+    }
+    let is_right = intervals.iter().all(thresholds::Interval::is_between);
+    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_send(args: &SendArgs) -> Result<ExitCode> {

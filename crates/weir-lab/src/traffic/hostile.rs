@@ -160,6 +160,49 @@ impl Hostile {
         )
     }
 
+    /// Whether its rate is what makes it one: a tenth of it is told of no more.
+    pub fn is_by_rate(self) -> bool {
+        // What is read away is told by how much it is in a minute.
+        self.is_flood() || matches!(self, Self::Exfiltration | Self::PipelineSaturation)
+    }
+
+    /// The sid of the rule in `rules/` that tells it.
+    pub fn rule(self) -> u32 {
+        use Hostile::*;
+        match self {
+            PsnInjection | UcPsnInjection => 3_200_001,
+            PsnConflict | UcPsnConflict => 3_200_002,
+            InvalidRequest | UcInvalidRequest | WriteLength => 3_200_003,
+            KeyGuessing | AddressGuessing => 3_200_004,
+            QpExhaustion => 3_200_005,
+            Exfiltration => 3_200_006,
+            PortChange => 3_200_007,
+            AddressConflict => 3_200_008,
+            StateSaturation => 3_200_009,
+            PkeyGuessing => 3_200_010,
+            QkeyGuessing => 3_200_011,
+            SideChannel => 3_200_012,
+            ForgedCnp => 3_200_013,
+            ReadFlood => 3_200_014,
+            WriteFlood => 3_200_015,
+            CmFlood => 3_200_016,
+            MadFlood => 3_200_017,
+            CnpFlood => 3_200_018,
+            RnrFlood => 3_200_022,
+            PipelineSaturation => 3_200_023,
+            KeySaturation => 3_200_024,
+            RogueSm => 3_200_025,
+            SynFlood => 3_200_101,
+            UdpFlood => 3_200_103,
+            IcmpFlood => 3_200_105,
+            DnsFlood => 3_200_107,
+            Scan => 3_200_108,
+            HalfOpenFlood => 3_200_109,
+            CarpetFlood => 3_200_113,
+            AckFlood => 3_200_116,
+        }
+    }
+
     /// How many frames of it, and how many a second, its rule in `rules/` tells; of its twin, how
     /// many none does.
     pub fn usual(self, is_benign: bool) -> (u32, u32) {

@@ -26,6 +26,7 @@ use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
 use weir_wire::frame::Time;
 
+use super::eve_dns::DnsVersion;
 use super::eve_socket::{EveSocket, LineKind};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
@@ -59,6 +60,8 @@ pub struct EveFile {
     pub has_records: bool,
     /// Alerts in Suricata's one-line form, beside; it ends likewise.
     pub fast: Option<PathBuf>,
+    /// How records of DNS are written; alerts have version 3, as with Suricata 8.
+    pub dns: DnsVersion,
 }
 
 /// What alerts are written to.
@@ -361,10 +364,14 @@ impl Work {
     }
 
     fn write_record(&mut self, record: &DetectionRecord) {
+        let dns = self.out.as_ref().map(|it| it.wanted().dns).unwrap_or_default();
         let event = match record {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
             DetectionRecord::Http(http) => eve_record::http(clock::time(), http),
-            DetectionRecord::Application(told) => eve_record::application(told),
+            DetectionRecord::Application(told) => {
+                let events = dns.events(eve_record::application(told));
+                return events.into_iter().for_each(|it| self.write_event(it));
+            }
             DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
             DetectionRecord::Drop(drop) => eve_record::drop(drop),

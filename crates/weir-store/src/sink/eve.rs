@@ -13,7 +13,7 @@ use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
-use super::eve_record::{community_id, put_objects};
+use super::eve_record::{community_id, object, put_objects};
 use crate::names::Names;
 
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
@@ -142,6 +142,10 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
             event.insert("tx_id".into(), number.into());
         }
         put_objects(&mut event, &transaction.objects);
+        let files: Vec<Value> = transaction.files.iter().map(object).collect();
+        if !files.is_empty() {
+            event.insert("files".into(), files.into());
+        }
     }
     event
 }

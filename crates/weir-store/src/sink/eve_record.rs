@@ -248,7 +248,8 @@ pub fn put_objects(event: &mut Event, objects: &[(&'static str, Object)]) {
     }
 }
 
-fn object(told: &Object) -> Value {
+/// An object as JSON.
+pub(super) fn object(told: &Object) -> Value {
     told.iter()
         .map(|(name, value)| (name.to_owned(), converted(value)))
         .collect::<Map<_, _>>()

@@ -9,6 +9,7 @@ pub mod exporter;
 
 pub mod encoder;
 pub mod eve;
+pub mod eve_dns;
 pub mod eve_record;
 mod eve_socket;
 pub mod fields;

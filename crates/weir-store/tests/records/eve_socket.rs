@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_store::sink::eve_dns::DnsVersion;
 use weir_store::sink::{AlertSink, EveFile, EvePlace};
 
 /// For others to come up and to write; nothing depends on how long it takes.
@@ -14,7 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn sink(path: &Path, place: EvePlace) -> AlertSink {
     let path = path.to_owned();
-    let file = EveFile { path, place, bytes_max: 1 << 20, has_records: true, fast: None };
+    let file = EveFile {
+        path,
+        place,
+        bytes_max: 1 << 20,
+        has_records: true,
+        fast: None,
+        dns: DnsVersion::default(),
+    };
     AlertSink::start(Some(file), None, &[]).unwrap()
 }
 

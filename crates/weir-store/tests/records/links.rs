@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use weir_store::sink::eve_dns::DnsVersion;
 use weir_store::sink::{AlertSink, EveFile, EvePlace};
 
 #[test]
@@ -12,7 +13,14 @@ fn alerts_are_not_written_through_a_link() {
     fs::write(&other, "untouched").unwrap();
     symlink(&other, &link).unwrap();
     let (place, bytes_max) = (EvePlace::File, 1 << 20);
-    let file = EveFile { path: link, place, bytes_max, has_records: false, fast: None };
+    let file = EveFile {
+        path: link,
+        place,
+        bytes_max,
+        has_records: false,
+        fast: None,
+        dns: DnsVersion::default(),
+    };
     assert!(AlertSink::start(Some(file), None, &[]).is_err());
     assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
 }

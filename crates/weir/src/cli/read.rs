@@ -75,6 +75,10 @@ pub struct ReadArgs {
     #[arg(long, value_name = "KINDS", value_delimiter = ',', requires = "eve")]
     #[arg(value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub types: Vec<String>,
+    /// Version of `dns` objects to write there: 3, as Suricata 8 writes them, or 2, as before
+    #[arg(long, value_name = "VERSION", requires = "eve", default_value = "3")]
+    #[arg(value_parser = PossibleValuesParser::new(["2", "3"]))]
+    pub dns_version: String,
     /// Digests of files to write there beside those that rules ask for, commas between them
     #[arg(long, value_name = "DIGESTS", value_delimiter = ',', requires = "eve")]
     pub digests: Vec<Digest>,

@@ -18,6 +18,8 @@
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
 //! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
+//! eve_dns = 3                       # [3] version of `dns` objects there: 3, as Suricata 8 writes them,
+//!                                   # or 2, which Elastic's integration for Suricata reads
 //! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; needs `eve`
 //! flows = 262144                    # [262144] flows with rule state, per pair
 //! memory_mib = 1024                 # [1024] memory for what flows say, per pair; then the flows
@@ -45,6 +47,7 @@ use toml::Spanned;
 use weir_detect::{FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
+use weir_store::sink::eve_dns::DnsVersion;
 use weir_store::sink::{EveFile, EvePlace};
 
 use super::file::File;
@@ -95,6 +98,7 @@ pub struct Written {
     pub eve_anomalies: bool,
     #[serde(default)]
     pub eve_digests: Several<Digest>,
+    pub eve_dns: Option<Spanned<u8>>,
     pub fast: Option<PathBuf>,
     pub flows: Option<Spanned<u32>>,
     pub memory_mib: Option<Spanned<u32>>,
@@ -347,6 +351,10 @@ fn eve(
         let remedy = "name `eve`, and leave `eve_records` on";
         problems.error_in_file("eve_digests, and no records that they are among", remedy);
     }
+    if written.eve_dns.is_some() && written.eve.is_none() {
+        let remedy = "name `eve`, or leave `eve_dns` out";
+        problems.error_in_file("eve_dns, and no `eve` that it is about", remedy);
+    }
     if written.fast.is_some() && written.eve.is_none() {
         let remedy = "name `eve`, or leave `fast` out";
         problems.error_in_file("fast, and no `eve` that it goes with", remedy);
@@ -374,7 +382,15 @@ fn eve(
         let remedy = "leave it out: what goes to a socket is no file that grows";
         problems.error(mib.span(), "eve_mib, and `eve` is a socket", remedy);
     }
-    Some(EveFile { path, place, bytes_max, has_records, fast })
+    let dns = match written.eve_dns.as_ref().map(|it| (it.span(), *it.get_ref())) {
+        None | Some((_, 3)) => DnsVersion::Three,
+        Some((_, 2)) => DnsVersion::Two,
+        Some((span, other)) => {
+            problems.error(span, format!("eve_dns = {other}"), "write 2 or 3");
+            DnsVersion::default()
+        }
+    };
+    Some(EveFile { path, place, bytes_max, has_records, fast, dns })
 }
 
 /// Goes on with the rules of `kept`, whatever their files say by now.

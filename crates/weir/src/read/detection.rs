@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
 use weir_detect::record::Oddity;
@@ -22,7 +22,7 @@ use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
 use weir_wire::checksum::unfinished;
-use weir_wire::frame::Time;
+use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, Transport};
 use weir_wire::tcp::flags::{ACK, RST, SYN};
 
@@ -90,8 +90,11 @@ struct Look<W> {
     waiting: Waiting,
     /// The flow of the packet at hand, and whether its client sent it.
     at: Option<(u64, bool)>,
-    /// Where the packet at hand is from.
+    /// Where the packet at hand is from, its VLANs, and where it is told the addresses of its
+    /// frame.
     source: &'static str,
+    vlans: Vlans,
+    ether: Option<Value>,
     /// Flows that an exception was made of.
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
@@ -108,7 +111,7 @@ struct Held {
     alert: Alert,
     /// Of the packet that brought the bytes.
     bytes: Vec<u8>,
-    link: weir_wire::frame::Link,
+    link: Link,
     parsed: Parsed,
     vlans: Vlans,
     /// Sequence number behind them.
@@ -202,6 +205,8 @@ impl<W: Write> Detection<W> {
             waiting: Waiting::default(),
             at: None,
             source: "wire/pcap",
+            vlans: Vlans::default(),
+            ether: None,
             exceptions: HashMap::new(),
             capture_link: None,
             dropped: HashSet::new(),
@@ -289,7 +294,9 @@ impl<W: Write> Look<W> {
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
-        (self.at, self.source) = (None, source);
+        (self.at, self.source, self.vlans) = (None, source, layer.vlans);
+        let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
+        self.ether = tells_ether.then(|| eve::ether(parsed));
         self.counts.packet(parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
         self.cut(&mut alerts);

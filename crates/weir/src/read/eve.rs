@@ -2,7 +2,7 @@
 //! transactions, and of everything in the end.
 
 use base64ct::{Base64, Encoding};
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_detect::alert::End;
 use weir_store::sink::eve;
 use weir_store::sink::eve_record::head;
@@ -65,13 +65,7 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
         event.insert("ip_v".into(), version.into());
     }
     if layer.link == Link::Ethernet {
-        let link = &parsed.link;
-        let ether = json!({
-            "src_mac": link.source.to_string(),
-            "dest_mac": link.destination.to_string(),
-            "ether_type": link.ethertype,
-        });
-        event.insert("ether".into(), ether);
+        event.insert("ether".into(), ether(parsed));
     }
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
     if let (Some(outer), true) = (outermost, layer.source != "wire/pcap") {
@@ -88,6 +82,16 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
         });
         event.insert("tunnel".into(), tunnel);
     }
+}
+
+/// The addresses of a frame of Ethernet.
+pub fn ether(parsed: &Parsed) -> Value {
+    let link = &parsed.link;
+    json!({
+        "src_mac": link.source.to_string(),
+        "dest_mac": link.destination.to_string(),
+        "ether_type": link.ethertype,
+    })
 }
 
 /// Fields of `tls` that are told where nothing else is asked for: all but the certificates.

@@ -1,5 +1,10 @@
 //! Which events are written of captures that rules look at, by EVE's names.
 
+use serde_json::Value;
+use weir_store::sink::eve_dns::DnsVersion;
+
+use super::eve::Event;
+
 /// Kinds of what is odd, by EVE's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anomalies {
@@ -19,6 +24,65 @@ pub struct Applications {
     /// Fields of `tls` that are told, by their names in suricata.yaml; without, those that are
     /// usual there.
     pub tls: Option<Vec<String>>,
+    /// Which messages of DNS, and how.
+    pub dns: DnsMessages,
+}
+
+/// Which messages of DNS are told, and how: as `dns` in suricata.yaml's `types` says.
+#[derive(Clone, Debug)]
+pub struct DnsMessages {
+    /// How `dns` objects are written.
+    pub version: DnsVersion,
+    /// Whether requests are told.
+    pub requests: bool,
+    /// Whether responses are.
+    pub responses: bool,
+    /// Whether each record of a response is told.
+    pub is_detailed: bool,
+    /// Whether values are told by the types of their records.
+    pub is_grouped: bool,
+    /// Types, in capitals, of which a question must be; without, all are told.
+    pub types: Option<Vec<String>>,
+}
+
+impl Default for DnsMessages {
+    fn default() -> Self {
+        Self {
+            version: DnsVersion::default(),
+            requests: true,
+            responses: true,
+            is_detailed: true,
+            is_grouped: true,
+            types: None,
+        }
+    }
+}
+
+impl DnsMessages {
+    /// The events for one of kind `dns` as the detector tells it; others are as they were.
+    pub(super) fn events(&self, mut event: Event) -> Vec<Event> {
+        let Some(told) = event.get_mut("dns").and_then(Value::as_object_mut) else {
+            return vec![event];
+        };
+        let is_request = told.get("type").is_some_and(|it| it == "request");
+        if !(if is_request { self.requests } else { self.responses }) {
+            return Vec::new();
+        }
+        if let (Some(types), Some(Value::Array(questions))) = (&self.types, told.get_mut("queries"))
+        {
+            let is_told = |it: &Value| types.iter().any(|kind| it["rrtype"] == **kind);
+            questions.retain(is_told);
+            if questions.is_empty() {
+                return Vec::new();
+            }
+        }
+        for (name, is_told) in [("answers", self.is_detailed), ("grouped", self.is_grouped)] {
+            if !is_told {
+                told.remove(name);
+            }
+        }
+        self.version.events(event)
+    }
 }
 
 impl Applications {
@@ -53,6 +117,8 @@ pub struct Events {
     pub first_drops: bool,
     /// The seed of `community_id` in flows; none without.
     pub community_seed: Option<u16>,
+    /// Whether records of applications name the MAC addresses of their packet (`ethernet`).
+    pub ethernet: bool,
 }
 
 /// What [`Events::of_kinds`] takes.
@@ -110,7 +176,10 @@ impl Events {
         Self {
             flow: has("flow"),
             netflow: has("netflow"),
-            applications: Applications { kinds: Some(applications.collect()), tls: None },
+            applications: Applications {
+                kinds: Some(applications.collect()),
+                ..Applications::default()
+            },
             anomaly: Anomalies { decode: is_odd, stream: is_odd, applayer: is_odd },
             stats: has("stats"),
             ..Self::default()
@@ -128,6 +197,7 @@ impl Default for Events {
             stats: true,
             first_drops: false,
             community_seed: Some(0),
+            ethernet: false,
         }
     }
 }

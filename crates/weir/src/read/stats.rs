@@ -129,6 +129,9 @@ impl Counts {
             None => return,
         };
         self.add(&format!("app_layer.flow.{spoken}"));
+        if record.transactions > 0 {
+            *self.0.entry(format!("app_layer.tx.{spoken}")).or_default() += record.transactions;
+        }
     }
 }
 
@@ -139,13 +142,19 @@ mod tests {
     #[test]
     fn flows_are_counted_by_what_carries_and_what_they_speak() {
         let mut counts = Counts::default();
-        let dns = FlowRecord { protocol: UDP, application: Some("dns"), ..FlowRecord::default() };
+        let dns = FlowRecord {
+            protocol: UDP,
+            application: Some("dns"),
+            transactions: 1,
+            ..FlowRecord::default()
+        };
         let (tcp_flags, tcp_passed) = ([SYN, RST], [SYN, RST]);
         let tcp = FlowRecord { protocol: TCP, tcp_flags, tcp_passed, ..FlowRecord::default() };
         [&dns, &tcp].into_iter().for_each(|it| counts.flow(it));
         let counts = counts.into_map(false, false);
         let expected = [
             "app_layer.flow.dns_udp",
+            "app_layer.tx.dns_udp",
             "flow.end.state.closed",
             "flow.end.state.new",
             "flow.end.tcp_state.closed",

@@ -27,6 +27,7 @@ struct Written {
     exit_code: Option<i64>,
     checks: Vec<BTreeMap<String, Check>>,
     pre_check: Option<String>,
+    env: BTreeMap<String, Value>,
     setup: Vec<BTreeMap<String, String>>,
 }
 
@@ -132,6 +133,8 @@ pub struct Case {
     pub exit_code: i64,
     /// The folder of sets that rules change, if it is not that of all that is made.
     pub data_folder: Option<PathBuf>,
+    /// Variables of the environment that it is run with.
+    pub environment: BTreeMap<String, Value>,
 }
 
 /// A test that is not for us, and why.
@@ -175,6 +178,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         is_usual: written.command.is_none(),
         exit_code: written.exit_code.unwrap_or(0),
         data_folder: None,
+        environment: written.env.clone(),
     };
     case.take_words(&words)?;
     case.find_files(&written)?;

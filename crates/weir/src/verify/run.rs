@@ -10,11 +10,12 @@ use weir_detect::fragments::Policy;
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::{Action, LoadOptions, Variables};
+use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
 use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
-use crate::read::events::{Anomalies, Applications, Events};
+use crate::read::events::{Anomalies, Applications, DnsMessages, EVENT_KINDS, Events};
 use crate::rules;
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
@@ -44,8 +45,41 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     detection.read(&case.capture)?;
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
-    let events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
+    let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
+    let left_out = left_out(case);
+    let alerts = events.iter_mut().filter(|it| it["event_type"] == "alert");
+    for alert in alerts.filter_map(Value::as_object_mut) {
+        alert.retain(|name, _| !left_out.contains(&name.as_str()));
+    }
     Ok((events, refused))
+}
+
+/// Objects that alerts do without, as `metadata` of `alert` among EVE's types says: all of them, or
+/// those of applications and of flows by themselves.
+fn left_out(case: &Case) -> Vec<&'static str> {
+    let types = eve(case).and_then(|it| it.get("types")).and_then(Value::as_array);
+    let alert = types.and_then(|it| it.iter().find_map(|it| it.get("alert")));
+    let Some(metadata) = alert.and_then(|it| it.get("metadata")) else { return Vec::new() };
+    let is_on = |name: &str| match metadata {
+        Value::Object(parts) => parts.get(name).is_none_or(is_yes),
+        all => is_yes(all),
+    };
+    const OTHERS: [&str; 6] = ["alert", "anomaly", "drop", "flow", "netflow", "stats"];
+    let mut names = Vec::new();
+    if !is_on("app-layer") {
+        names.push("files");
+        names.extend(EVENT_KINDS.iter().filter(|it| !OTHERS.contains(it)));
+    }
+    if !is_on("flow") {
+        names.push("flow");
+    }
+    names
+}
+
+/// The settings of EVE's file.
+fn eve(case: &Case) -> Option<&Value> {
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")))
 }
 
 /// How its rules are to be read: order, reputation, thresholds.
@@ -59,7 +93,9 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
     if let Some(path) = case.setting("threshold-file") {
         options.filters = text(&file(case, &path))?;
     }
-    options.classes.read(CLASSES);
+    let classes = case.setting("classification-file");
+    let classes = classes.map(|it| text(&file(case, &it))).transpose()?;
+    options.classes.read(classes.as_deref().unwrap_or(CLASSES));
     options.reputation = reputation(case)?;
     Ok(options)
 }
@@ -94,10 +130,11 @@ fn text(path: &Path) -> Result<String> {
 fn options(case: &Case) -> Options {
     let usual = Anomalies { applayer: true, ..Anomalies::default() };
     let mut events = Events { anomaly: usual, ..Events::default() };
-    let outputs = case.settings.get("outputs").and_then(Value::as_array);
-    let eve = outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")));
+    let eve = eve(case);
     let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
     events.applications.tls = Some(usual_tls(case, true));
+    events.applications.dns = dns(None, case);
+    events.ethernet = eve.and_then(|it| it.get("ethernet")).is_some_and(is_yes);
     events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
     if let Some(types) = eve.and_then(|it| it.get("types")).and_then(Value::as_array) {
         let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
@@ -110,7 +147,7 @@ fn options(case: &Case) -> Options {
     }
     Options {
         is_inline: case.is_inline,
-        waits: !case.is_inline,
+        waits: !case.is_inline && !case.is_on("stream.inline", false),
         tells_failed: true,
         checksums: match case.checks_segments() {
             true => Checksums::Verified,
@@ -171,7 +208,32 @@ fn applications(case: &Case, types: &[Value]) -> Applications {
         custom.map(|it| it.iter().filter_map(Value::as_str).map(str::to_owned).collect());
     let is_extended = tls.is_some_and(|it| it.get("extended").is_some_and(is_yes));
     let tls = custom.unwrap_or_else(|| usual_tls(case, is_extended));
-    Applications { kinds: Some(kinds), tls: Some(tls) }
+    let dns = dns(types.iter().find_map(|it| it.get("dns")), case);
+    Applications { kinds: Some(kinds), tls: Some(tls), dns }
+}
+
+/// Which messages of DNS are told, by `dns` among `types`; the environment may name a version.
+fn dns(settings: Option<&Value>, case: &Case) -> DnsMessages {
+    let setting = |name: &str| settings.and_then(|it| it.get(name));
+    let is_told = |name: &str| setting(name).is_none_or(is_yes);
+    let formats = setting("formats").and_then(Value::as_array);
+    let has_format = |name: &str| formats.is_none_or(|it| it.iter().any(|it| it == name));
+    let by_environment = case.environment.get("SURICATA_EVE_DNS_VERSION");
+    let version = setting("version").or(by_environment);
+    let types = setting("types").and_then(Value::as_array).map(|it| {
+        it.iter().filter_map(Value::as_str).map(str::to_ascii_uppercase).collect::<Vec<_>>()
+    });
+    DnsMessages {
+        version: match version {
+            Some(two) if *two == 2 || *two == "2" => DnsVersion::Two,
+            _ => DnsVersion::Three,
+        },
+        requests: is_told("requests"),
+        responses: is_told("responses"),
+        is_detailed: has_format("detailed"),
+        is_grouped: has_format("grouped"),
+        types,
+    }
 }
 
 /// Fields of `tls` where none are named: JA3 where it is asked for.

@@ -164,16 +164,13 @@ pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     fs::write(path, file).unwrap();
 }
 
-/// What is told of `capture` here.
-fn ours(capture: &Path, scratch: &Path) -> Vec<String> {
+/// What is told of `capture` here, with further `options`.
+fn ours(capture: &Path, scratch: &Path, options: &[&str]) -> Vec<String> {
     let (rules, eve) = (scratch.join("none.rules"), scratch.join("eve.json"));
     fs::write(&rules, "alert tcp any any -> any any (content:\"\\xqz9\"; sid:1;)\n").unwrap();
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    weir.args(["read", "--no-checksums", "--rules"])
-        .arg(&rules)
-        .arg("--eve")
-        .arg(&eve)
-        .arg(capture);
+    weir.args(["read", "--no-checksums"]).args(options);
+    weir.arg("--rules").arg(&rules).arg("--eve").arg(&eve).arg(capture);
     assert!(weir.output().unwrap().status.success());
     told(&fs::read_to_string(&eve).unwrap())
 }
@@ -227,12 +224,26 @@ fn applications_are_told_of_as_suricata_does() {
         write_capture(&capture, &frames(&fs::read_to_string(&path).unwrap()));
         let expected = fs::read_to_string(path.with_extension("eve")).unwrap();
         let expected = told(&expected);
-        assert_eq!(ours(&capture, &scratch), expected, "{}", path.display());
+        assert_eq!(ours(&capture, &scratch, &[]), expected, "{}", path.display());
         if let Some(theirs) = suricata("applications", &suricata_yaml(), &capture) {
             assert_eq!(told(&theirs), expected, "Suricata, {}", path.display());
         }
     }
     fs::remove_dir_all(&scratch).unwrap();
+}
+
+#[test]
+fn version_2_of_dns_is_written_as_suricata_does() {
+    let scratch = tempfile::tempdir().unwrap();
+    let capture = scratch.path().join("in.pcap");
+    let conversation = fs::read_to_string(folder().join("dns.txt")).unwrap();
+    write_capture(&capture, &frames(&conversation));
+    let expected = told(&fs::read_to_string(folder().join("dns-version-2.eve")).unwrap());
+    let yaml = suricata_yaml().replace(" dns, ", " {dns: {version: 2}}, ");
+    assert_eq!(ours(&capture, scratch.path(), &["--dns-version", "2"]), expected);
+    if let Some(theirs) = suricata("dns2", &yaml, &capture) {
+        assert_eq!(told(&theirs), expected, "Suricata");
+    }
 }
 
 /// The events of connections that others announced: kind, ports, and whether it was the one that
@@ -257,7 +268,7 @@ fn connections_name_the_one_that_announced_them_as_suricata_does() {
     let capture = scratch.path().join("in.pcap");
     let conversation = fs::read_to_string(folder().join("ftp.txt")).unwrap();
     write_capture(&capture, &frames(&conversation));
-    ours(&capture, scratch.path());
+    ours(&capture, scratch.path(), &[]);
     let ours = announced(&fs::read_to_string(scratch.path().join("eve.json")).unwrap());
     // What Suricata 8.0.7 tells of them.
     let expected = [

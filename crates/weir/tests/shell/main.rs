@@ -20,6 +20,7 @@ mod init;
 mod judged;
 mod language;
 mod modes;
+mod packs;
 mod read;
 mod top;
 mod verify;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::file::Content;
 use super::rpc::{Order, Progress, Rpc};
-use super::unit::{FileTold, Record, Said, Unit};
+use super::unit::{FileState, FileTold, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::{HeapSize, heap_size};
@@ -328,7 +328,7 @@ impl Smb {
         if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
             let file = self.files.remove(place);
             if let Some((number, side)) = file.moved {
-                let mut unit = self.file_unit(&file, number, side);
+                let mut unit = self.file_unit(&file, FileState::Closed, number, side);
                 unit.whole_file(file.content.size, file.content.digests());
                 said.units.push(unit);
             }
@@ -427,16 +427,20 @@ impl Smb {
             }
         };
         if file.add(bytes, said) {
-            said.units.push(self.file_unit(&self.files[place], number, side));
+            let file = &self.files[place];
+            said.units.push(self.file_unit(file, FileState::Open, number, side));
         }
     }
 
-    fn file_unit(&self, file: &File, number: u64, side: usize) -> Unit {
+    fn file_unit(&self, file: &File, state: FileState, number: u64, side: usize) -> Unit {
         let mut unit = Unit::new(Protocol::Smb, number);
         unit.number(Field::SmbVersion, file.version);
         unit.text(Buffer::FileName, &file.name);
         unit.text(Buffer::FileData, &file.content.bytes);
         unit.tells("smb", self.file_object(file, number, side));
+        let (size, digests) = (file.content.size, file.content.digests());
+        let told = FileTold { name: &file.name, size, digests, side };
+        unit.files.push(told.object(state, number));
         unit
     }
 }

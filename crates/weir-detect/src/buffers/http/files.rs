@@ -6,7 +6,9 @@ use memchr::memmem;
 
 use super::odd;
 use super::transaction::{Half, Transaction};
+use crate::application::unit::{FileState, FileTold, Record};
 use crate::digest::{Digester, Digests};
+use crate::value::Object;
 
 /// Parts of a form that are looked at, at most.
 const PARTS_MAX: usize = 64;
@@ -62,6 +64,44 @@ impl Transaction {
             .as_mut()
             .is_some_and(|it| it.is_complete && !std::mem::replace(&mut it.are_files_told, true));
         if is_first { self.files(side) } else { Vec::new() }
+    }
+}
+
+/// What is told of files.
+impl Transaction {
+    /// The files that `side` sends, as an alert tells of them: so far.
+    pub(crate) fn told_files(&self, side: usize, number: u64) -> Vec<Object> {
+        let told = |file: &File| {
+            let state = if file.size.is_some() { FileState::Closed } else { FileState::Open };
+            self.told(side, file).object(state, number)
+        };
+        self.files(side).iter().map(told).collect()
+    }
+
+    /// The files of `side` of which more was to come when the connection ended, once.
+    pub(crate) fn take_cut_files(&mut self, side: usize, number: u64) -> Vec<Record> {
+        let half = if side == 0 { &mut self.request } else { &mut self.response };
+        let is_first =
+            half.as_mut().is_some_and(|it| !std::mem::replace(&mut it.are_files_told, true));
+        let files = if is_first { self.files(side) } else { Vec::new() };
+        let record = |file: &File| {
+            // As Suricata has it: what a server sends ends with its connection.
+            let is_whole = file.size.is_some() || side == 1;
+            let state = if is_whole { FileState::Closed } else { FileState::Truncated };
+            let objects = vec![("http", self.object())];
+            Record::file_in(state, number, objects, &self.told(side, file))
+        };
+        files.iter().map(record).collect()
+    }
+
+    fn told<'a>(&self, side: usize, file: &'a File) -> FileTold<'a> {
+        let half = if side == 0 { &self.request } else { &self.response };
+        let so_far = || match (half, &file.place) {
+            (Some(half), None) => half.body_size,
+            (_, place) => place.as_ref().map_or(0, |it| it.len() as u64),
+        };
+        let size = file.size.unwrap_or_else(so_far);
+        FileTold { name: &file.name, size, digests: self.digests(side, file), side }
     }
 }
 

@@ -14,6 +14,7 @@ mod uri;
 
 use std::collections::VecDeque;
 
+use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
 use crate::digest::FileDigests;
 use crate::heap::heap_size;
@@ -211,6 +212,15 @@ impl Connection {
         told.collect()
     }
 
+    /// What is told of files of which more was to come when the connection ended.
+    pub(crate) fn cut_files(&mut self) -> Vec<Record> {
+        let numbered = (self.first..).zip(&mut self.transactions);
+        let of_sides = numbered.flat_map(|(number, it)| {
+            [0, 1].map(|side| it.take_cut_files(side, number)).into_iter().flatten()
+        });
+        of_sides.collect()
+    }
+
     /// Other rules run from here on.
     pub(crate) fn change_rules(&mut self, successors: &Successors) {
         for transaction in &mut self.transactions {
@@ -263,9 +273,14 @@ impl Connection {
                 }
                 let end = end?;
                 self.sides[side].expect = Expect::ChunkSize;
+                self.count_sent(side, end + 1);
                 Some(end + 1)
             }
-            Expect::ChunkSize => self.chunk_size(side, bytes, progressed),
+            Expect::ChunkSize => {
+                let taken = self.chunk_size(side, bytes, progressed);
+                self.count_sent(side, taken.unwrap_or_default());
+                taken
+            }
             Expect::Trailer => {
                 let end = bytes.iter().position(|it| *it == b'\n')?;
                 if bytes[..end].trim_ascii().is_empty() {
@@ -275,6 +290,14 @@ impl Connection {
                 Some(end + 1)
             }
             Expect::Nothing => None,
+        }
+    }
+
+    /// Counts bytes of a body that are none of what it carries.
+    fn count_sent(&mut self, side: usize, bytes: usize) {
+        let number = self.sides[side].current;
+        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
+            half.sent += bytes as u64;
         }
     }
 

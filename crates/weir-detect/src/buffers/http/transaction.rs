@@ -84,6 +84,8 @@ pub(crate) struct Half {
     pub(super) body: Vec<u8>,
     /// Bytes of the whole body so far, those that are not kept too.
     pub(super) body_size: u64,
+    /// Bytes of it as they were sent: compressed, and with the lines around chunks.
+    pub(super) sent: u64,
     /// What its bytes are made by, where they are sent compressed.
     inflate: Option<Box<Inflate>>,
     /// Bytes that the body had when it was let go.
@@ -259,6 +261,7 @@ impl Half {
 
     /// Adds to the body, of which such digests are wanted; what is odd about that.
     pub(super) fn add_body(&mut self, bytes: &[u8], wanted: FileDigests) -> Option<AppEvent> {
+        self.sent += bytes.len() as u64;
         if self.body_size == 0 && self.digester.is_none() {
             self.digester = Digester::of(wanted);
         }
@@ -518,7 +521,7 @@ impl Transaction {
                 true
             });
         }
-        let length = self.response.as_ref().map_or(0, |it| it.body.len().max(it.let_go));
+        let length = self.response.as_ref().map_or(0, |it| it.sent);
         object.put("length", length);
         object
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use weir_detect::{LoadReport, Loaded};
 use weir_port::CaptureError;
+use weir_store::sink::eve_dns::DnsVersion;
 
 use super::{ReadArgs, random_seed};
 use crate::cli::terminal::shown;
@@ -83,10 +84,13 @@ fn rules_of(args: &ReadArgs) -> Result<Loaded> {
 }
 
 fn options(args: &ReadArgs) -> Options {
-    let events = match args.types.as_slice() {
+    let mut events = match args.types.as_slice() {
         [] => Events::default(),
         kinds => Events::of_kinds(kinds),
     };
+    if args.dns_version == "2" {
+        events.applications.dns.version = DnsVersion::Two;
+    }
     Options {
         seed: random_seed() as u64,
         is_inline: true,

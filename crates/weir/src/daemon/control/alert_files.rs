@@ -79,6 +79,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use weir_store::sink::eve_dns::DnsVersion;
+
     use super::*;
 
     #[test]
@@ -94,6 +96,7 @@ mod tests {
             bytes_max: 1 << 20,
             has_records: true,
             fast: Some(in_folder("log/fast.log")),
+            dns: DnsVersion::default(),
         };
         make_folders(&eve).unwrap();
         let mode = fs::metadata(in_folder("log")).unwrap().permissions().mode();

@@ -84,7 +84,9 @@ impl<W: Write> Look<W> {
                 None => eve::choose_tls(tls, &eve::USUAL_TLS),
             }
         }
-        self.message(event, (&record.flow, record.protocol), is_over);
+        for event in applications.dns.events(event) {
+            self.message(event, (&record.flow, record.protocol), is_over);
+        }
     }
 
     /// A transaction that ended.
@@ -110,6 +112,12 @@ impl<W: Write> Look<W> {
     fn push_with_packet(&mut self, mut event: Event) {
         event.insert("pcap_cnt".into(), self.seen.packets.into());
         event.insert("pkt_src".into(), self.source.into());
+        if !self.vlans.ids().is_empty() {
+            event.insert("vlan".into(), self.vlans.ids().into());
+        }
+        if let Some(ether) = &self.ether {
+            event.insert("ether".into(), ether.clone());
+        }
         self.push(event);
     }
 
