@@ -28,15 +28,19 @@ struct Case {
 fn case(hostile: Hostile) -> Case {
     let (sid, dropped) = match hostile {
         Hostile::PsnInjection | Hostile::UcPsnInjection => (3_200_001, 0),
-        Hostile::PsnConflict | Hostile::UcPsnConflict => (3_200_002, 0),
-        Hostile::InvalidRequest | Hostile::UcInvalidRequest | Hostile::WriteLength => {
-            (3_200_003, 0)
+        Hostile::PsnConflict | Hostile::UcPsnConflict | Hostile::XrcPsnConflict => (3_200_002, 0),
+        Hostile::InvalidRequest
+        | Hostile::UcInvalidRequest
+        | Hostile::WriteLength
+        | Hostile::XrcWriteLength => (3_200_003, 0),
+        Hostile::KeyGuessing | Hostile::AddressGuessing | Hostile::XrcKeyGuessing => {
+            (3_200_004, 45)
         }
-        Hostile::KeyGuessing | Hostile::AddressGuessing => (3_200_004, 45),
         Hostile::QpExhaustion => (3_200_005, 45),
         Hostile::Exfiltration => (3_200_006, 0),
         Hostile::PortChange => (3_200_007, 0),
         Hostile::AddressConflict => (3_200_008, 0),
+        Hostile::GuidConflict => (3_200_029, 0),
         Hostile::StateSaturation => (3_200_009, 0),
         Hostile::PkeyGuessing => (3_200_010, 90),
         Hostile::QkeyGuessing => (3_200_011, 0),

@@ -9,6 +9,7 @@
 //! | `uc-psn-injection` | an unreliable queue pair with losses, wide ones too |
 //! | `uc-psn-conflict` | an unreliable queue pair of whose packets some come twice |
 //! | `uc-invalid-request` | messages on an unreliable queue pair of which pieces are lost |
+//! | `xrc-psn-conflict`, `xrc-key-guessing`, `xrc-write-length` | as those without `xrc-` |
 //! | `write-length` | WRITEs of many lengths, as their RETHs say |
 //! | `key-guessing` | many R_Keys, all granted |
 //! | `address-guessing` | many addresses, nearly all granted |
@@ -16,6 +17,7 @@
 //! | `exfiltration` | READs by a host that was known from the start |
 //! | `port-change` | a queue pair that moves to another port once |
 //! | `address-conflict` | an address that moves to another adapter once |
+//! | `guid-conflict` | a host with two addresses, adapters that move once or are replaced |
 //! | `state-saturation` | as many packets of few queue pairs |
 //! | `key-saturation` | memory that is registered anew for each packet, in few entries |
 //! | `pipeline-saturation` | as many READs, most of them large |
@@ -32,7 +34,9 @@
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;
+mod extended;
 mod flood;
+mod guid;
 mod rdma;
 mod saturation;
 mod unreliable;
@@ -54,6 +58,9 @@ pub enum Hostile {
     UcPsnInjection,
     UcPsnConflict,
     UcInvalidRequest,
+    XrcPsnConflict,
+    XrcKeyGuessing,
+    XrcWriteLength,
     WriteLength,
     KeyGuessing,
     AddressGuessing,
@@ -61,6 +68,7 @@ pub enum Hostile {
     Exfiltration,
     PortChange,
     AddressConflict,
+    GuidConflict,
     StateSaturation,
     KeySaturation,
     PipelineSaturation,
@@ -102,13 +110,16 @@ pub struct Campaign {
 
 impl Hostile {
     /// All of them.
-    pub const ALL: [(&'static str, Hostile); 35] = [
+    pub const ALL: [(&'static str, Hostile); 39] = [
         ("psn-injection", Hostile::PsnInjection),
         ("psn-conflict", Hostile::PsnConflict),
         ("invalid-request", Hostile::InvalidRequest),
         ("uc-psn-injection", Hostile::UcPsnInjection),
         ("uc-psn-conflict", Hostile::UcPsnConflict),
         ("uc-invalid-request", Hostile::UcInvalidRequest),
+        ("xrc-psn-conflict", Hostile::XrcPsnConflict),
+        ("xrc-key-guessing", Hostile::XrcKeyGuessing),
+        ("xrc-write-length", Hostile::XrcWriteLength),
         ("write-length", Hostile::WriteLength),
         ("key-guessing", Hostile::KeyGuessing),
         ("address-guessing", Hostile::AddressGuessing),
@@ -116,6 +127,7 @@ impl Hostile {
         ("exfiltration", Hostile::Exfiltration),
         ("port-change", Hostile::PortChange),
         ("address-conflict", Hostile::AddressConflict),
+        ("guid-conflict", Hostile::GuidConflict),
         ("state-saturation", Hostile::StateSaturation),
         ("key-saturation", Hostile::KeySaturation),
         ("pipeline-saturation", Hostile::PipelineSaturation),
@@ -166,13 +178,13 @@ impl Hostile {
         use Hostile::*;
         let (count, rate) = match self {
             PsnInjection | PsnConflict | InvalidRequest | UcPsnInjection | UcPsnConflict
-            | UcInvalidRequest | WriteLength => (4_000, 1_000),
+            | UcInvalidRequest | WriteLength | XrcPsnConflict | XrcWriteLength => (4_000, 1_000),
             RogueSm => (1_000, 1_000),
             RnrFlood => (8_000, 4_000),
             KeySaturation => (40_000, 10_000),
             PipelineSaturation => (500_000, 800_000),
-            KeyGuessing | AddressGuessing | PortChange | AddressConflict | PkeyGuessing
-            | QkeyGuessing | ForgedCnp => (2_000, 1_000),
+            KeyGuessing | XrcKeyGuessing | AddressGuessing | PortChange | AddressConflict
+            | GuidConflict | PkeyGuessing | QkeyGuessing | ForgedCnp => (2_000, 1_000),
             QpExhaustion => (4_000, 500),
             Exfiltration => (100_000, 2_000),
             StateSaturation => (40_000, 10_000),
