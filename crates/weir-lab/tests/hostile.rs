@@ -37,6 +37,7 @@ fn case(hostile: Hostile) -> Case {
             (3_200_004, 45)
         }
         Hostile::QpExhaustion => (3_200_005, 45),
+        Hostile::IdleQueuePairs => (3_200_030, 0),
         Hostile::Exfiltration => (3_200_006, 0),
         Hostile::PortChange => (3_200_007, 0),
         Hostile::AddressConflict => (3_200_008, 0),

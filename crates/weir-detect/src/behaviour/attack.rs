@@ -8,6 +8,7 @@ use weir_wire::{cm, ext, mad};
 
 use super::distinct::Distinct;
 use super::guid::{GuidChange, Guids, Host};
+use super::idle::{self, Idle};
 use super::pair::{Access, Pair};
 use super::queue_pair::{QueuePair, is_request, is_unreliable};
 use super::table::Table;
@@ -65,6 +66,8 @@ attacks! {
     KeyGuessing "key_guessing" 5 10;
     /// Connections asked for and never used (ReDMArk A4).
     QpExhaustion "qp_exhaustion" 64 10;
+    /// Connections that were completed and not used for a minute (ReDMArk A4).
+    IdleQueuePairs "idle_queue_pairs" 512 3600;
     /// KiB read by a host that became known of late, which the one that is read asked (ReDMArk A6).
     Exfiltration "exfiltration" 65536 60;
     /// A queue pair's packets come from two UDP ports in turn (NeVerMore).
@@ -134,6 +137,8 @@ pub(super) struct Attacks {
     senders: Table<[[u8; 6]; 2]>,
     /// The hosts that announce each GUID, where a rule asks.
     guids: Option<Guids>,
+    /// Connections that nobody uses, where a rule asks.
+    idle: Option<Idle>,
     /// The R_Keys that a source uses.
     source_keys: Table<Distinct>,
     marks: Tally,
@@ -156,6 +161,7 @@ impl Attacks {
         let asks_for = |attack: Attack| watches.iter().any(|(_, it)| it.attack == attack);
         let sources = if asks_for(Attack::KeySaturation) { SOURCES_MAX } else { 0 };
         let guids = asks_for(Attack::GuidConflict).then(|| Guids::new(seed ^ 7));
+        let idle = asks_for(Attack::IdleQueuePairs).then(|| Idle::new(seed ^ 8));
         Some(Self {
             watches,
             start: None,
@@ -163,6 +169,7 @@ impl Attacks {
             queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
             guids,
+            idle,
             source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
         })
@@ -294,7 +301,7 @@ impl Attacks {
             return 0;
         }
         let (there, back) = ((view.source, view.destination), (view.destination, view.source));
-        let spoofed = self.adapter(now, view);
+        let others = self.adapter(now, view) | self.unused(now, view);
         let signs = match header.attribute_id.get() {
             cm::attribute::REQ => {
                 self.renew(now, view);
@@ -316,7 +323,7 @@ impl Attacks {
             }
             _ => 0,
         };
-        spoofed | signs
+        others | signs
     }
 
     /// A REQ or REP says whose channel adapter it comes from.
@@ -331,6 +338,26 @@ impl Attacks {
         match guids.announce(now, guid, host) {
             true => self.mark(now, Attack::GuidConflict, (guid.into(), 0), 1),
             false => 0,
+        }
+    }
+
+    /// Whether the sender of a message has too many connections that nobody uses.
+    fn unused(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let Some(idle) = &mut self.idle else { return 0 };
+        let hosts = (view.source, view.destination);
+        let message = cm::message(view.bytes, view.parsed);
+        let ended = message.and_then(|(_, message)| idle.manage(now, hosts, &message));
+        for change in idle.ripen(now).into_iter().flatten().chain(ended) {
+            self.count_idle(now, change);
+        }
+        self.marked(now, Attack::IdleQueuePairs, (view.source, 0))
+    }
+
+    fn count_idle(&mut self, now: Time, change: idle::Change) {
+        let hosts = (change.requester, 0);
+        match change.is_more {
+            true => _ = self.mark(now, Attack::IdleQueuePairs, hosts, 1),
+            false => self.unmark(now, Attack::IdleQueuePairs, hosts),
         }
     }
 
@@ -478,10 +505,17 @@ impl Attacks {
         let epoch = self.pair(now, hosts).epoch;
         let key = (hosts, rdma.destination_qp.value(), is_unreliable(rdma));
         let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
-        if queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS {
+        let begins = queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS;
+        if begins {
             *queue_pair = QueuePair::of(epoch, now);
         }
         let wrong = queue_pair.take(now, view.bytes, view.parsed, rdma, view.source_port);
+        if begins && let Some(idle) = &mut self.idle {
+            let direction = (view.source, view.destination, rdma.destination_qp.value());
+            if let Some(change) = idle.used(direction) {
+                self.count_idle(now, change);
+            }
+        }
         if is_new {
             signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);
         }
@@ -688,6 +722,23 @@ mod tests {
         assert!(!given.announce(req, 0x0002_c903_0000_0001, 2), "and stays");
         assert!((0..9).all(|turn| !given.announce(cm::attribute::RTU, 7, turn % 2)), "has none");
         assert!((0..9).all(|turn| !given.announce(req, 0, turn % 2)), "0 is no GUID");
+    }
+
+    #[test]
+    fn two_hosts_whose_connections_come_to_two_workers_are_told_of_too() {
+        let watching = || Given::watching("guid_conflict, count 2, seconds 60");
+        let mut workers = [watching(), watching()];
+        workers.iter_mut().for_each(|it| it.attacks.share());
+        let in_turn = [0_u8, 1, 0, 1].map(|host| {
+            let [one, other] = &mut workers;
+            let (own, other) = if host == 0 { (one, other) } else { (other, one) };
+            own.now = other.now.plus_ns(NS_PER_S);
+            let is_told = own.announce(cm::attribute::REQ, 0x0002_c903_0000_0001, host);
+            let (marks, guids) = own.attacks.take_shared();
+            other.attacks.add_shared(own.now, &marks, &guids);
+            is_told
+        });
+        assert_eq!(in_turn, [false, false, false, true]);
     }
 
     #[test]

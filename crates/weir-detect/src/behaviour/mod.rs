@@ -24,6 +24,7 @@ mod attack;
 mod distinct;
 mod flood;
 mod guid;
+mod idle;
 mod pair;
 mod queue_pair;
 mod scan;

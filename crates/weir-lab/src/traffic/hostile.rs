@@ -14,6 +14,7 @@
 //! | `key-guessing` | many R_Keys, all granted |
 //! | `address-guessing` | many addresses, nearly all granted |
 //! | `qp-exhaustion` | connections that are used |
+//! | `idle-queue-pairs` | connections of which nearly all are used or end |
 //! | `exfiltration` | READs by a host that was known from the start |
 //! | `port-change` | a queue pair that moves to another port once |
 //! | `address-conflict` | an address that moves to another adapter once |
@@ -34,9 +35,9 @@
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;
+mod connections;
 mod extended;
 mod flood;
-mod guid;
 mod rdma;
 mod saturation;
 mod unreliable;
@@ -65,6 +66,7 @@ pub enum Hostile {
     KeyGuessing,
     AddressGuessing,
     QpExhaustion,
+    IdleQueuePairs,
     Exfiltration,
     PortChange,
     AddressConflict,
@@ -110,7 +112,7 @@ pub struct Campaign {
 
 impl Hostile {
     /// All of them.
-    pub const ALL: [(&'static str, Hostile); 39] = [
+    pub const ALL: [(&'static str, Hostile); 40] = [
         ("psn-injection", Hostile::PsnInjection),
         ("psn-conflict", Hostile::PsnConflict),
         ("invalid-request", Hostile::InvalidRequest),
@@ -124,6 +126,7 @@ impl Hostile {
         ("key-guessing", Hostile::KeyGuessing),
         ("address-guessing", Hostile::AddressGuessing),
         ("qp-exhaustion", Hostile::QpExhaustion),
+        ("idle-queue-pairs", Hostile::IdleQueuePairs),
         ("exfiltration", Hostile::Exfiltration),
         ("port-change", Hostile::PortChange),
         ("address-conflict", Hostile::AddressConflict),
@@ -186,6 +189,8 @@ impl Hostile {
             KeyGuessing | XrcKeyGuessing | AddressGuessing | PortChange | AddressConflict
             | GuidConflict | PkeyGuessing | QkeyGuessing | ForgedCnp => (2_000, 1_000),
             QpExhaustion => (4_000, 500),
+            // Half a minute until there are enough, a minute until nobody used them, and more.
+            IdleQueuePairs => (9_000, 60),
             Exfiltration => (100_000, 2_000),
             StateSaturation => (40_000, 10_000),
             SideChannel => (40_000, 20_000),

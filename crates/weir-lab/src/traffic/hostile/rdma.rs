@@ -7,7 +7,7 @@ use weir_wire::cm::attribute;
 use weir_wire::tcp::flags;
 
 use super::build::{PORT, Roce, Sender, cm, reth, tcp};
-use super::{Campaign, Hostile, Random, extended, guid, saturation, unreliable};
+use super::{Campaign, Hostile, Random, connections, extended, saturation, unreliable};
 use crate::topology::{HOST_MAC, HOST_V4, Side};
 use crate::traffic::frames::Planned;
 
@@ -81,7 +81,8 @@ pub(super) fn step(
         Hostile::XrcPsnConflict | Hostile::XrcKeyGuessing | Hostile::XrcWriteLength => {
             extended::step(campaign, first, number, random)
         }
-        Hostile::GuidConflict => guid::step(is_benign, number, random),
+        Hostile::GuidConflict => connections::guids(is_benign, number, random),
+        Hostile::IdleQueuePairs => connections::idle(is_benign, number, random),
         Hostile::KeySaturation
         | Hostile::PipelineSaturation
         | Hostile::RnrFlood
