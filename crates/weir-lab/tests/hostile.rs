@@ -25,7 +25,10 @@ struct Case {
 
 fn case(hostile: Hostile) -> Case {
     let dropped = match hostile {
-        Hostile::KeyGuessing | Hostile::AddressGuessing | Hostile::QpExhaustion => 45,
+        Hostile::KeyGuessing
+        | Hostile::AddressGuessing
+        | Hostile::XrcKeyGuessing
+        | Hostile::QpExhaustion => 45,
         Hostile::DnsFlood | Hostile::HalfOpenFlood => 85,
         Hostile::PkeyGuessing | Hostile::CarpetFlood => 90,
         Hostile::RogueSm => 100,

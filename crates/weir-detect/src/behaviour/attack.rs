@@ -7,10 +7,12 @@ use weir_wire::parse::{Encapsulation, Rdma};
 use weir_wire::{cm, ext, mad};
 
 use super::distinct::Distinct;
+use super::guid::{GuidChange, Guids, Host};
+use super::idle::{self, Idle};
 use super::pair::{Access, Pair};
 use super::queue_pair::{QueuePair, is_request, is_unreliable};
 use super::table::Table;
-use super::tally::Tally;
+use super::tally::{MarkChange, Tally};
 use super::{NS_PER_S, Signs, Watch, parts};
 use crate::packet::View;
 use crate::rdma::remote_key;
@@ -64,12 +66,16 @@ attacks! {
     KeyGuessing "key_guessing" 5 10;
     /// Connections asked for and never used (ReDMArk A4).
     QpExhaustion "qp_exhaustion" 64 10;
+    /// Connections that were completed and not used for a minute (ReDMArk A4).
+    IdleQueuePairs "idle_queue_pairs" 512 3600;
     /// KiB read by a host that became known of late, which the one that is read asked (ReDMArk A6).
     Exfiltration "exfiltration" 65536 60;
     /// A queue pair's packets come from two UDP ports in turn (NeVerMore).
     PortChange "port_change" 4 10;
     /// One address by two MAC addresses in turn (Warren 2012).
     AddressConflict "address_conflict" 4 10;
+    /// The GUID of one channel adapter by two hosts in turn (Warren 2012).
+    GuidConflict "guid_conflict" 2 60;
     /// Queue pairs of one source that are new to this gateway (HT-Verbs, Husky).
     StateSaturation "state_saturation" 2048 10;
     /// Partition keys of one source (Lee & Kim).
@@ -129,6 +135,10 @@ pub(super) struct Attacks {
     queue_pairs: Table<QueuePair>,
     /// The MAC address that a source has, and the one before.
     senders: Table<[[u8; 6]; 2]>,
+    /// The hosts that announce each GUID, where a rule asks.
+    guids: Option<Guids>,
+    /// Connections that nobody uses, where a rule asks.
+    idle: Option<Idle>,
     /// The R_Keys that a source uses.
     source_keys: Table<Distinct>,
     marks: Tally,
@@ -148,14 +158,18 @@ impl Attacks {
             return None;
         }
         let watches = counted;
-        let asks_keys = watches.iter().any(|(_, it)| it.attack == Attack::KeySaturation);
-        let sources = if asks_keys { SOURCES_MAX } else { 0 };
+        let asks_for = |attack: Attack| watches.iter().any(|(_, it)| it.attack == attack);
+        let sources = if asks_for(Attack::KeySaturation) { SOURCES_MAX } else { 0 };
+        let guids = asks_for(Attack::GuidConflict).then(|| Guids::new(seed ^ 7));
+        let idle = asks_for(Attack::IdleQueuePairs).then(|| Idle::new(seed ^ 8));
         Some(Self {
             watches,
             start: None,
             pairs: Table::new(ENTRIES_MAX, seed ^ 2),
             queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
+            guids,
+            idle,
             source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
         })
@@ -203,9 +217,23 @@ impl Attacks {
             }
     }
 
-    /// What sources are marked by, which several workers count together.
-    pub(super) fn marks(&mut self) -> &mut Tally {
-        &mut self.marks
+    /// Keeps for other workers from now on what sources are marked by, and who announces GUIDs.
+    pub(super) fn share(&mut self) {
+        self.marks.share();
+        self.guids.iter_mut().for_each(Guids::share);
+    }
+
+    pub(super) fn take_shared(&mut self) -> (Vec<MarkChange>, Vec<GuidChange>) {
+        let guids = self.guids.as_mut().map(Guids::take_shared).unwrap_or_default();
+        (self.marks.take_shared(), guids)
+    }
+
+    /// Adds what another worker marked and was announced.
+    pub(super) fn add_shared(&mut self, now: Time, marks: &[MarkChange], guids: &[GuidChange]) {
+        self.marks.add_shared(now, marks);
+        if let Some(own) = &mut self.guids {
+            own.add_shared(guids);
+        }
     }
 
     /// Marks `hosts` by an attack; the bits of its watches for which that is enough. What two hosts
@@ -273,7 +301,8 @@ impl Attacks {
             return 0;
         }
         let (there, back) = ((view.source, view.destination), (view.destination, view.source));
-        match header.attribute_id.get() {
+        let others = self.adapter(now, view) | self.unused(now, view);
+        let signs = match header.attribute_id.get() {
             cm::attribute::REQ => {
                 self.renew(now, view);
                 self.pair(now, there).has_asked = true;
@@ -293,6 +322,42 @@ impl Attacks {
                 0
             }
             _ => 0,
+        };
+        others | signs
+    }
+
+    /// A REQ or REP says whose channel adapter it comes from.
+    fn adapter(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let Some(guids) = &mut self.guids else { return 0 };
+        let guid = match cm::message(view.bytes, view.parsed) {
+            Some((_, cm::Message::Request(request))) => request.local_ca_guid.get(),
+            Some((_, cm::Message::Reply(reply))) => reply.local_ca_guid.get(),
+            _ => return 0,
+        };
+        let host = Host { mac: view.parsed.link.source.0, address: view.source };
+        match guids.announce(now, guid, host) {
+            true => self.mark(now, Attack::GuidConflict, (guid.into(), 0), 1),
+            false => 0,
+        }
+    }
+
+    /// Whether the sender of a message has too many connections that nobody uses.
+    fn unused(&mut self, now: Time, view: &View<'_>) -> Signs {
+        let Some(idle) = &mut self.idle else { return 0 };
+        let hosts = (view.source, view.destination);
+        let message = cm::message(view.bytes, view.parsed);
+        let ended = message.and_then(|(_, message)| idle.manage(now, hosts, &message));
+        for change in idle.ripen(now).into_iter().flatten().chain(ended) {
+            self.count_idle(now, change);
+        }
+        self.marked(now, Attack::IdleQueuePairs, (view.source, 0))
+    }
+
+    fn count_idle(&mut self, now: Time, change: idle::Change) {
+        let hosts = (change.requester, 0);
+        match change.is_more {
+            true => _ = self.mark(now, Attack::IdleQueuePairs, hosts, 1),
+            false => self.unmark(now, Attack::IdleQueuePairs, hosts),
         }
     }
 
@@ -440,10 +505,17 @@ impl Attacks {
         let epoch = self.pair(now, hosts).epoch;
         let key = (hosts, rdma.destination_qp.value(), is_unreliable(rdma));
         let (queue_pair, is_new) = self.queue_pairs.enter(now, key);
-        if queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS {
+        let begins = queue_pair.epoch != epoch || now.since_ns(queue_pair.last) > QUIET_NS;
+        if begins {
             *queue_pair = QueuePair::of(epoch, now);
         }
         let wrong = queue_pair.take(now, view.bytes, view.parsed, rdma, view.source_port);
+        if begins && let Some(idle) = &mut self.idle {
+            let direction = (view.source, view.destination, rdma.destination_qp.value());
+            if let Some(change) = idle.used(direction) {
+                self.count_idle(now, change);
+            }
+        }
         if is_new {
             signs |= self.mark(now, Attack::StateSaturation, (view.source, 0), 1);
         }
@@ -501,13 +573,20 @@ mod tests {
         attacks: Attacks,
         now: Time,
         psn: u32,
+        /// The transport service, in the high three bits of opcodes.
+        service: u8,
     }
 
     impl Given {
         fn watching(value: &str) -> Self {
             let watch = Watch::Attack(AttackWatch::parse(value).expect(value));
             let attacks = Attacks::new(&[watch], 7).expect("one is watched");
-            Self { attacks, now: Time(1_000 * NS_PER_S), psn: 0 }
+            Self { attacks, now: Time(1_000 * NS_PER_S), psn: 0, service: 0 }
+        }
+
+        /// The same on an extended reliable connection.
+        fn extended(value: &str) -> Self {
+            Self { service: 0xa0, ..Self::watching(value) }
         }
 
         /// Whether a packet shows what is watched for.
@@ -522,15 +601,30 @@ mod tests {
         fn access(&mut self, opcode: u8, address: u64, key: u32, length: u32) -> bool {
             self.psn += 1;
             let reth = [&address.to_be_bytes()[..], &key.to_be_bytes(), &length.to_be_bytes()];
-            self.look(&frame(opcode, self.psn, None, &reth.concat()))
+            self.look(&frame(self.service | opcode, self.psn, None, &reth.concat()))
         }
 
         /// The answer to the last request, with that syndrome.
         fn answer(&mut self, syndrome: u8) -> bool {
-            let mut bytes = frame(0x11, self.psn, None, &[syndrome, 0, 0, 1]);
+            let mut bytes = frame(self.service | 0x11, self.psn, None, &[syndrome, 0, 0, 1]);
             let (source, destination) = ([10, 0, 0, 1], [10, 0, 0, 2]);
             bytes[26..30].copy_from_slice(&destination);
             bytes[30..34].copy_from_slice(&source);
+            self.look(&bytes)
+        }
+
+        /// A message of connection management from the host of that number, with the GUID where REQ
+        /// or REP have it.
+        fn announce(&mut self, attribute: u16, guid: u64, host: u8) -> bool {
+            let mut datagram = vec![0; 8 + mad::MAD_LEN];
+            let (header, message) = datagram[8..].split_at_mut(mad::MadHeader::LEN);
+            header[..4].copy_from_slice(&[1, mad::class::COMMUNICATION, 2, 3]);
+            header[16..18].copy_from_slice(&attribute.to_be_bytes());
+            let at = if attribute == cm::attribute::REQ { 16 } else { 28 };
+            message[at..at + 8].copy_from_slice(&guid.to_be_bytes());
+            let mut bytes = frame(0x64, 0, None, &datagram);
+            bytes[14 + 20 + 8 + 7] = 1;
+            (bytes[11], bytes[29]) = (host, 10 + host);
             self.look(&bytes)
         }
 
@@ -553,20 +647,22 @@ mod tests {
 
     #[test]
     fn who_is_refused_at_one_address_after_another_guesses_and_may_use_what_he_was_granted() {
-        let mut given = Given::watching("key_guessing, count 5, seconds 10");
-        for address in 0..20 {
-            assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.answer(ACK));
+        for watching in [Given::watching, Given::extended] {
+            let mut given = watching("key_guessing, count 5, seconds 10");
+            for address in 0..20 {
+                assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.answer(ACK));
+            }
+            for address in 1..=5 {
+                assert!(!given.access(READ, 0x9000 * address, 7, 64), "{address}");
+                assert!(!given.answer(NAK_ACCESS), "answers pass");
+            }
+            assert!(given.access(READ, 0x9000 * 6, 7, 64), "the next one");
+            assert!(given.access(WRITE_ONLY, 0, 7, 64), "below");
+            assert!(!given.access(READ, 0x1100, 7, 64), "granted before");
+            assert!(given.access(READ, 0x1100, 8, 64), "a new key");
+            given.now = given.now.plus_ns(20 * NS_PER_S);
+            assert!(!given.access(READ, 0x9000 * 7, 7, 64), "it is over");
         }
-        for address in 1..=5 {
-            assert!(!given.access(READ, 0x9000 * address, 7, 64), "{address}");
-            assert!(!given.answer(NAK_ACCESS), "answers pass");
-        }
-        assert!(given.access(READ, 0x9000 * 6, 7, 64), "the next one");
-        assert!(given.access(WRITE_ONLY, 0, 7, 64), "below");
-        assert!(!given.access(READ, 0x1100, 7, 64), "granted before");
-        assert!(given.access(READ, 0x1100, 8, 64), "a new key");
-        given.now = given.now.plus_ns(20 * NS_PER_S);
-        assert!(!given.access(READ, 0x9000 * 7, 7, 64), "it is over");
     }
 
     #[test]
@@ -585,6 +681,10 @@ mod tests {
         assert!(!given.access(READ, 0, 7, 8) && !given.access(READ, 0, 7, 1024));
         // A FETCH ADD: address, key, operands.
         assert!(given.look(&frame(0x14, 99, None, &[0; 28])));
+        let mut given = Given::extended("pipeline_saturation, count 3, seconds 1");
+        assert!(!given.access(READ, 0, 7, 1025) && !given.access(READ, 0, 7, 8));
+        assert!(!given.access(READ, 0, 7, 1024));
+        assert!(given.look(&frame(0xb4, 99, None, &[0; 28])));
     }
 
     #[test]
@@ -595,6 +695,50 @@ mod tests {
         }
         let told = (0..200).position(|key| given.access(WRITE_ONLY, 0, 0x2000 + (key << 8), 0));
         assert!(told.is_some_and(|it| (95..=100).contains(&it)), "{told:?}");
+    }
+
+    #[test]
+    fn marks_of_queue_pairs_count_on_extended_reliable_connections() {
+        let mut given = Given::extended("psn_conflict, count 2, seconds 10");
+        for psn in 0..8 {
+            assert!(!given.look(&frame(0xa4, psn, None, b"own ")), "{psn}");
+        }
+        assert!(!given.look(&frame(0xa4, 7, None, b"own ")), "sent again");
+        assert!(!given.look(&frame(0xa4, 7, None, b"evil")));
+        assert!(given.look(&frame(0xa4, 6, None, b"evil")));
+        let mut given = Given::extended("invalid_request, count 2, seconds 10");
+        assert!(!given.look(&frame(0xaa, 0, Some(4), b"whol")));
+        assert!(!given.look(&frame(0xaa, 1, Some(8), b"half")));
+        assert!(given.look(&frame(0xaa, 2, Some(2), b"more")));
+    }
+
+    #[test]
+    fn an_adapter_is_known_by_the_guid_of_its_req_and_rep() {
+        let mut given = Given::watching("guid_conflict, count 2, seconds 60");
+        let (req, rep) = (cm::attribute::REQ, cm::attribute::REP);
+        let in_turn = [(1, req), (2, rep), (1, req), (2, req)]
+            .map(|(host, attribute)| given.announce(attribute, 0x0002_c903_0000_0001, host));
+        assert_eq!(in_turn, [false, false, false, true], "two came back");
+        assert!(!given.announce(req, 0x0002_c903_0000_0001, 2), "and stays");
+        assert!((0..9).all(|turn| !given.announce(cm::attribute::RTU, 7, turn % 2)), "has none");
+        assert!((0..9).all(|turn| !given.announce(req, 0, turn % 2)), "0 is no GUID");
+    }
+
+    #[test]
+    fn two_hosts_whose_connections_come_to_two_workers_are_told_of_too() {
+        let watching = || Given::watching("guid_conflict, count 2, seconds 60");
+        let mut workers = [watching(), watching()];
+        workers.iter_mut().for_each(|it| it.attacks.share());
+        let in_turn = [0_u8, 1, 0, 1].map(|host| {
+            let [one, other] = &mut workers;
+            let (own, other) = if host == 0 { (one, other) } else { (other, one) };
+            own.now = other.now.plus_ns(NS_PER_S);
+            let is_told = own.announce(cm::attribute::REQ, 0x0002_c903_0000_0001, host);
+            let (marks, guids) = own.attacks.take_shared();
+            other.attacks.add_shared(own.now, &marks, &guids);
+            is_told
+        });
+        assert_eq!(in_turn, [false, false, false, true]);
     }
 
     #[test]

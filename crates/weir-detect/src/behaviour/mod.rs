@@ -23,6 +23,8 @@
 mod attack;
 mod distinct;
 mod flood;
+mod guid;
+mod idle;
 mod pair;
 mod queue_pair;
 mod scan;
@@ -36,6 +38,7 @@ use attack::Attacks;
 pub(crate) use flood::FloodWatch;
 pub use flood::{Flood, FloodKind, FloodSources, FloodView};
 use flood::{FloodChange, Floods};
+use guid::GuidChange;
 pub(crate) use scan::ScanWatch;
 use scan::Scans;
 use tally::MarkChange;
@@ -101,11 +104,13 @@ pub(crate) struct WatchedCounts {
     floods: Vec<FloodChange>,
     scans: Vec<MarkChange>,
     attacks: Vec<MarkChange>,
+    guids: Vec<GuidChange>,
 }
 
 impl WatchedCounts {
     pub(crate) fn is_empty(&self) -> bool {
-        self.floods.is_empty() && self.scans.is_empty() && self.attacks.is_empty()
+        let Self { floods, scans, attacks, guids } = self;
+        floods.is_empty() && scans.is_empty() && attacks.is_empty() && guids.is_empty()
     }
 }
 
@@ -157,16 +162,18 @@ impl Watcher {
         let Self { floods, scans, attacks, .. } = self;
         floods.iter_mut().for_each(Floods::share);
         scans.iter_mut().for_each(|it| it.marks().share());
-        attacks.iter_mut().for_each(|it| it.marks().share());
+        attacks.iter_mut().for_each(Attacks::share);
     }
 
     /// What was counted since this was asked last.
     pub(crate) fn take_shared(&mut self) -> WatchedCounts {
         let Self { floods, scans, attacks, .. } = self;
+        let (marks, guids) = attacks.as_mut().map(Attacks::take_shared).unwrap_or_default();
         WatchedCounts {
             floods: floods.as_mut().map(Floods::take_shared).unwrap_or_default(),
             scans: scans.as_mut().map(|it| it.marks().take_shared()).unwrap_or_default(),
-            attacks: attacks.as_mut().map(|it| it.marks().take_shared()).unwrap_or_default(),
+            attacks: marks,
+            guids,
         }
     }
 
@@ -179,7 +186,7 @@ impl Watcher {
             scans.marks().add_shared(now, &counts.scans);
         }
         if let Some(attacks) = &mut self.attacks {
-            attacks.marks().add_shared(now, &counts.attacks);
+            attacks.add_shared(now, &counts.attacks, &counts.guids);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use weir_wire::bth::{Opcode, Operation, Psn};
+use weir_wire::bth::{Opcode, Operation, Psn, Service};
 use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
@@ -63,19 +63,24 @@ pub(super) struct Wrong {
     pub(super) is_from_other_port: bool,
 }
 
-/// Whether an opcode is one of a requester's on a connection.
+/// Whether an opcode is one of a requester's on a connection. Extended reliable connections (XRC)
+/// have the operations, PSNs and answers of reliable ones; an XRCETH names the shared receive queue
+/// of each request (IBTA Vol 1 Annex A14).
 pub(super) fn is_request(rdma: &Rdma) -> bool {
-    // IBTA Vol 1 table 38: the upper three bits are the transport, 0 is RC, 1 is UC.
-    rdma.opcode.0 >> 5 <= 1
-        && matches!(
-            rdma.opcode.operation(),
-            Operation::Send | Operation::Write | Operation::ReadRequest | Operation::Atomic
-        )
+    matches!(
+        rdma.opcode.service(),
+        Service::ReliableConnection
+            | Service::UnreliableConnection
+            | Service::ExtendedReliableConnection
+    ) && matches!(
+        rdma.opcode.operation(),
+        Operation::Send | Operation::Write | Operation::ReadRequest | Operation::Atomic
+    )
 }
 
 /// Whether an opcode is one of an unreliable connection.
 pub(super) fn is_unreliable(rdma: &Rdma) -> bool {
-    rdma.opcode.0 >> 5 == 1
+    rdma.opcode.service() == Service::UnreliableConnection
 }
 
 impl QueuePair {
@@ -198,12 +203,14 @@ fn content(bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use weir_wire::bth::Extension;
     use weir_wire::frame::Link;
     use weir_wire::parse::parse;
 
     use super::*;
 
-    /// A packet of RoCE v2 over IPv4 from 10.0.0.1 to 10.0.0.2, its ICRC left 0.
+    /// A packet of RoCE v2 over IPv4 from 10.0.0.1 to 10.0.0.2, its ICRC left 0; of an XRC request
+    /// to shared receive queue 5.
     pub(in super::super) fn frame(
         opcode: u8,
         psn: u32,
@@ -212,6 +219,9 @@ pub(super) mod tests {
     ) -> Vec<u8> {
         let mut transport = vec![opcode, 0, 0xff, 0xff, 0, 0, 0, 0x11];
         transport.extend(psn.to_be_bytes());
+        if Opcode(opcode).carries(Extension::Xrceth) {
+            transport.extend([0, 0, 0, 5]);
+        }
         if let Some(length) = reth_length {
             transport.extend([0; 12]);
             transport.extend(length.to_be_bytes());
@@ -250,6 +260,10 @@ pub(super) mod tests {
         }
     }
 
+    /// The transport services, in the high three bits of opcodes.
+    const RC: u8 = 0x00;
+    const UC: u8 = 0x20;
+    const XRC: u8 = 0xa0;
     const RC_SEND_ONLY: u8 = 0x04;
     const UC_SEND_FIRST: u8 = 0x20;
     const UC_SEND_MIDDLE: u8 = 0x21;
@@ -287,6 +301,31 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_extended_reliable_queue_pair_is_told_of_as_a_reliable_one() {
+        for service in [RC, XRC] {
+            let (first, middle, last, only, read) = (0x00, 0x01, 0x02, 0x04, 0x0c);
+            let mut given = Given::default();
+            let mut send = |opcode: u8, psn: u32| match opcode {
+                0x0c => given.take(service | opcode, psn, Some(8), &[]),
+                _ => given.send(service | opcode, psn),
+            };
+            let whole = [first, middle, last, only, only, read, only];
+            for (psn, opcode) in (0..).zip(whole) {
+                assert_eq!(send(opcode, psn), RIGHT, "{service:#x}, {psn}");
+            }
+            assert_eq!(send(only, 4), RIGHT, "sent again");
+            assert!(send(read, 4).is_other, "another operation");
+            assert!(send(only, 40_000).is_far && !send(only, 7).is_far, "{service:#x}");
+            assert!(send(last, 8).is_disordered && !send(first, 9).is_disordered);
+            assert!(send(only, 10).is_disordered, "within a message");
+        }
+        let mut given = Given::default();
+        given.take(XRC | 0x04, 7, None, b"own ");
+        assert_eq!(given.take(XRC | 0x04, 7, None, b"own "), RIGHT);
+        assert!(given.take(XRC | 0x04, 7, None, b"evil").is_other);
+    }
+
+    #[test]
     fn a_message_without_first_or_last_is_disordered_only_where_nothing_was_lost() {
         let mut given = Given::default();
         let whole = [UC_SEND_FIRST, UC_SEND_MIDDLE, UC_SEND_LAST, UC_SEND_ONLY];
@@ -303,7 +342,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_write_is_as_long_as_its_reth_says() {
-        for service in [0x00, 0x20] {
+        for service in [RC, UC, XRC] {
             let (first, middle, last, only) = (6, 7, 8, 10);
             let mut given = Given::default();
             let mut psn = 0;

@@ -55,6 +55,26 @@ fn a_datagram_has_a_source_queue_pair_and_a_nak_a_syndrome() {
     assert_eq!(of_packet(rules, &roce(0x11, 7, 5, &[0x1f, 0, 0, 1])), []);
 }
 
+/// Requests of an extended reliable connection have an XRCETH behind the BTH, its answers none.
+#[test]
+fn extended_reliable_connections_have_the_fields_of_reliable_ones() {
+    let rules = "alert rdma any any -> any any (rdma.opcode:read_request; sid:1;)\n\
+                 alert rdma any any -> any any (rdma.opcode:rc_rdma_read_request; sid:2;)\n\
+                 alert rdma any any -> any any (rdma.opcode:xrc_rdma_read_request; sid:3;)\n\
+                 alert rdma any any -> any any (rdma.rkey:0xdeadbeef; rdma.length:8; sid:4;)\n\
+                 alert rdma any any -> any any (rdma.syndrome:0x62; sid:5;)\n\
+                 alert rdma any any -> any any (rdma.opcode:atomic; rdma.rkey:7; sid:6;)\n\
+                 alert rdma any any -> any any (content:\"hello\"; depth:5; sid:7;)";
+    let behind = |header: &[u8], rest: &[u8]| [&[0, 0, 0, 5], header, rest].concat();
+    assert_eq!(of_packet(rules, &roce(0xac, 7, 5, &behind(&RETH, b""))), [1, 3, 4]);
+    assert_eq!(of_packet(rules, &roce(0xb1, 7, 5, &[0x62, 0, 0, 1])), [5]);
+    let atomic = [&[0; 8][..], &7_u32.to_be_bytes(), &[0; 16]].concat();
+    assert_eq!(of_packet(rules, &roce(0xb4, 7, 5, &behind(&atomic, b""))), [6]);
+    assert_eq!(of_packet(rules, &roce(0xaa, 7, 5, &behind(&RETH, b"hello ok"))), [4, 7]);
+    assert_eq!(of_packet(rules, &roce(0xa4, 7, 5, &behind(b"", b"hello ok"))), [7]);
+    assert_eq!(of_packet(rules, &roce(0xb0, 7, 5, b"\0\0\0\x01hello ok")), [7], "a response");
+}
+
 #[test]
 fn contents_are_looked_for_in_the_payload_of_the_operation() {
     let rules = "alert rdma any any -> any any (content:\"hello\"; depth:5; sid:1;)\n\

@@ -149,11 +149,13 @@ Kinds:
   attack-rdma   host B's atomics on host A's memory; rdma-read is their harmless twin
   attack-NAME   what rules/rdma.rules and rules/flood.rules tell, decided by --seed; benign-NAME is
                 its harmless twin. NAME: psn-injection, psn-conflict, invalid-request, the same
-                three with uc- before, write-length, key-guessing, address-guessing, qp-exhaustion,
-                exfiltration, port-change, address-conflict, state-saturation, key-saturation,
+                three with uc- before, write-length, key-guessing, psn-conflict and those two with
+                xrc- before, address-guessing, qp-exhaustion, idle-queue-pairs, exfiltration,
+                port-change, address-conflict, guid-conflict, state-saturation, key-saturation,
                 pipeline-saturation, rnr-flood, rogue-sm, pkey-guessing, qkey-guessing,
                 side-channel, forged-cnp, read-flood, write-flood, cm-flood, mad-flood, cnp-flood,
-                syn-flood, udp-flood, icmp-flood, dns-flood, scan.
+                syn-flood, udp-flood, icmp-flood, dns-flood, half-open-flood, carpet-flood,
+                ack-flood, scan.
                 Without --count and --rate each is sent as its rule tells it, and its twin as none
                 does; exfiltration waits ten minutes for its second host, in captures alone
 

@@ -9,13 +9,16 @@
 //! | `uc-psn-injection` | an unreliable queue pair with losses, wide ones too |
 //! | `uc-psn-conflict` | an unreliable queue pair of whose packets some come twice |
 //! | `uc-invalid-request` | messages on an unreliable queue pair of which pieces are lost |
+//! | `xrc-psn-conflict`, `xrc-key-guessing`, `xrc-write-length` | as those without `xrc-` |
 //! | `write-length` | WRITEs of many lengths, as their RETHs say |
 //! | `key-guessing` | many R_Keys, all granted |
 //! | `address-guessing` | many addresses, nearly all granted |
 //! | `qp-exhaustion` | connections that are used |
+//! | `idle-queue-pairs` | connections of which nearly all are used or end |
 //! | `exfiltration` | READs by a host that was known from the start |
 //! | `port-change` | a queue pair that moves to another port once |
 //! | `address-conflict` | an address that moves to another adapter once |
+//! | `guid-conflict` | a host with two addresses, adapters that move once or are replaced |
 //! | `state-saturation` | as many packets of few queue pairs |
 //! | `key-saturation` | memory that is registered anew for each packet, in few entries |
 //! | `pipeline-saturation` | as many READs, most of them large |
@@ -32,6 +35,8 @@
 //! | `scan` | connections to as many services, all of which answer |
 
 mod build;
+mod connections;
+mod extended;
 mod flood;
 mod rdma;
 mod saturation;
@@ -54,13 +59,18 @@ pub enum Hostile {
     UcPsnInjection,
     UcPsnConflict,
     UcInvalidRequest,
+    XrcPsnConflict,
+    XrcKeyGuessing,
+    XrcWriteLength,
     WriteLength,
     KeyGuessing,
     AddressGuessing,
     QpExhaustion,
+    IdleQueuePairs,
     Exfiltration,
     PortChange,
     AddressConflict,
+    GuidConflict,
     StateSaturation,
     KeySaturation,
     PipelineSaturation,
@@ -102,20 +112,25 @@ pub struct Campaign {
 
 impl Hostile {
     /// All of them.
-    pub const ALL: [(&'static str, Hostile); 35] = [
+    pub const ALL: [(&'static str, Hostile); 40] = [
         ("psn-injection", Hostile::PsnInjection),
         ("psn-conflict", Hostile::PsnConflict),
         ("invalid-request", Hostile::InvalidRequest),
         ("uc-psn-injection", Hostile::UcPsnInjection),
         ("uc-psn-conflict", Hostile::UcPsnConflict),
         ("uc-invalid-request", Hostile::UcInvalidRequest),
+        ("xrc-psn-conflict", Hostile::XrcPsnConflict),
+        ("xrc-key-guessing", Hostile::XrcKeyGuessing),
+        ("xrc-write-length", Hostile::XrcWriteLength),
         ("write-length", Hostile::WriteLength),
         ("key-guessing", Hostile::KeyGuessing),
         ("address-guessing", Hostile::AddressGuessing),
         ("qp-exhaustion", Hostile::QpExhaustion),
+        ("idle-queue-pairs", Hostile::IdleQueuePairs),
         ("exfiltration", Hostile::Exfiltration),
         ("port-change", Hostile::PortChange),
         ("address-conflict", Hostile::AddressConflict),
+        ("guid-conflict", Hostile::GuidConflict),
         ("state-saturation", Hostile::StateSaturation),
         ("key-saturation", Hostile::KeySaturation),
         ("pipeline-saturation", Hostile::PipelineSaturation),
@@ -171,9 +186,9 @@ impl Hostile {
         use Hostile::*;
         match self {
             PsnInjection | UcPsnInjection => 3_200_001,
-            PsnConflict | UcPsnConflict => 3_200_002,
-            InvalidRequest | UcInvalidRequest | WriteLength => 3_200_003,
-            KeyGuessing | AddressGuessing => 3_200_004,
+            PsnConflict | UcPsnConflict | XrcPsnConflict => 3_200_002,
+            InvalidRequest | UcInvalidRequest | WriteLength | XrcWriteLength => 3_200_003,
+            KeyGuessing | AddressGuessing | XrcKeyGuessing => 3_200_004,
             QpExhaustion => 3_200_005,
             Exfiltration => 3_200_006,
             PortChange => 3_200_007,
@@ -192,6 +207,8 @@ impl Hostile {
             PipelineSaturation => 3_200_023,
             KeySaturation => 3_200_024,
             RogueSm => 3_200_025,
+            GuidConflict => 3_200_029,
+            IdleQueuePairs => 3_200_030,
             SynFlood => 3_200_101,
             UdpFlood => 3_200_103,
             IcmpFlood => 3_200_105,
@@ -209,14 +226,16 @@ impl Hostile {
         use Hostile::*;
         let (count, rate) = match self {
             PsnInjection | PsnConflict | InvalidRequest | UcPsnInjection | UcPsnConflict
-            | UcInvalidRequest | WriteLength => (4_000, 1_000),
+            | UcInvalidRequest | WriteLength | XrcPsnConflict | XrcWriteLength => (4_000, 1_000),
             RogueSm => (1_000, 1_000),
             RnrFlood => (8_000, 4_000),
             KeySaturation => (40_000, 10_000),
             PipelineSaturation => (500_000, 800_000),
-            KeyGuessing | AddressGuessing | PortChange | AddressConflict | PkeyGuessing
-            | QkeyGuessing | ForgedCnp => (2_000, 1_000),
+            KeyGuessing | XrcKeyGuessing | AddressGuessing | PortChange | AddressConflict
+            | GuidConflict | PkeyGuessing | QkeyGuessing | ForgedCnp => (2_000, 1_000),
             QpExhaustion => (4_000, 500),
+            // Half a minute until there are enough, a minute until nobody used them, and more.
+            IdleQueuePairs => (9_000, 60),
             Exfiltration => (100_000, 2_000),
             StateSaturation => (40_000, 10_000),
             SideChannel => (40_000, 20_000),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use weir_wire::bth::Opcode;
 use weir_wire::checksum;
 use weir_wire::icrc::ICRC_LEN;
-use weir_wire::mad::{MAD_LEN, class};
+use weir_wire::mad::{MAD_LEN, MadHeader, class};
 
 use crate::topology::{HOST_MAC, HOST_V4, Side};
 use crate::traffic::frames::{Planned, complete_icrc};
@@ -72,10 +72,22 @@ pub(super) fn reth(address: u64, key: u32, length: u32) -> Vec<u8> {
     [&address.to_be_bytes()[..], &key.to_be_bytes(), &length.to_be_bytes()].concat()
 }
 
-/// A management datagram of communication, to queue pair 1.
+/// A management datagram of communication, to queue pair 1: its sender's name for the connection,
+/// and nothing else.
 pub(super) fn cm(sender: Sender, to: Ipv4Addr, attribute: u16, number: u64) -> Planned {
+    cm_with(sender, to, attribute, number, &(number as u32).to_be_bytes())
+}
+
+/// The same with a message behind the header, or the begin of one.
+pub(super) fn cm_with(
+    sender: Sender,
+    to: Ipv4Addr,
+    attribute: u16,
+    number: u64,
+    message: &[u8],
+) -> Planned {
     // Class version 2, method Send (IBTA Vol 1 s13.4.3).
-    mad(sender, to, [class::COMMUNICATION, 2, 3], attribute, number)
+    mad_with(sender, to, [class::COMMUNICATION, 2, 3], (attribute, number), message)
 }
 
 /// A management datagram of that class, class version and method: to queue pair 0 if the subnet is
@@ -87,12 +99,22 @@ pub(super) fn mad(
     attribute: u16,
     number: u64,
 ) -> Planned {
+    mad_with(sender, to, kind, (attribute, number), &(number as u32).to_be_bytes())
+}
+
+fn mad_with(
+    sender: Sender,
+    to: Ipv4Addr,
+    kind: [u8; 3],
+    (attribute, number): (u16, u64),
+    message: &[u8],
+) -> Planned {
     let mut mad = vec![0; MAD_LEN];
     mad[0] = 1;
     mad[1..4].copy_from_slice(&kind);
     mad[8..16].copy_from_slice(&number.to_be_bytes());
     mad[16..18].copy_from_slice(&attribute.to_be_bytes());
-    mad[24..28].copy_from_slice(&(number as u32).to_be_bytes());
+    mad[MadHeader::LEN..][..message.len()].copy_from_slice(message);
     let is_subnet = matches!(kind[0], class::SUBNET_LID_ROUTED | class::SUBNET_DIRECTED_ROUTE);
     // The Q_Key of queue pair 1; 0 has none.
     let (queue_key, queue_pair) = if is_subnet { ([0; 4], 0) } else { ([0x80, 0x01, 0, 0], 1_u32) };

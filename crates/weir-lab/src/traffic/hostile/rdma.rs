@@ -7,7 +7,7 @@ use weir_wire::cm::attribute;
 use weir_wire::tcp::flags;
 
 use super::build::{PORT, Roce, Sender, cm, reth, tcp};
-use super::{Campaign, Hostile, Random, saturation, unreliable};
+use super::{Campaign, Hostile, Random, connections, extended, saturation, unreliable};
 use crate::topology::{HOST_MAC, HOST_V4, Side};
 use crate::traffic::frames::Planned;
 
@@ -56,7 +56,12 @@ pub(super) fn answer(opcode: Opcode, psn: u32, syndrome: u32, payload_len: usize
 }
 
 /// What host B sends at its `number`th turn, and what host A answers.
-fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Vec<Planned> {
+pub(super) fn step(
+    campaign: &Campaign,
+    first: u32,
+    number: u32,
+    random: &mut Random,
+) -> Vec<Planned> {
     let is_benign = campaign.is_benign;
     let psn = first.wrapping_add(number);
     match campaign.hostile {
@@ -73,6 +78,11 @@ fn step(campaign: &Campaign, first: u32, number: u32, random: &mut Random) -> Ve
         Hostile::UcPsnInjection | Hostile::UcPsnConflict | Hostile::UcInvalidRequest => {
             unreliable::step(campaign, first, number, random)
         }
+        Hostile::XrcPsnConflict | Hostile::XrcKeyGuessing | Hostile::XrcWriteLength => {
+            extended::step(campaign, first, number, random)
+        }
+        Hostile::GuidConflict => connections::guids(is_benign, number, random),
+        Hostile::IdleQueuePairs => connections::idle(is_benign, number, random),
         Hostile::KeySaturation
         | Hostile::PipelineSaturation
         | Hostile::RnrFlood
