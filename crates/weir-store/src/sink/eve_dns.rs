@@ -1,7 +1,7 @@
 //! Version 2 of EVE's `dns` object, which Suricata wrote before version 8 and which Elastic's
 //! integration for Suricata reads; the detector tells version 3.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::eve_record::Event;
 

@@ -116,7 +116,7 @@ fn has_form(value: &Value, form: Form) -> bool {
         Address => text.parse::<IpAddr>().is_ok(),
         Date => {
             let (day, time) = text.split_once('T').unwrap_or_default();
-            is_day(day, '-') && time.get(..8).is_some_and(|it| is_time(it))
+            is_day(day, '-') && time.get(..8).is_some_and(is_time)
         }
         Day => is_day(text, '_') || is_day(text, '-'),
         TwoWords => text == "UNDETERMINED" || text.split_once(' ').is_some(),
