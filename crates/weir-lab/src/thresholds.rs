@@ -52,6 +52,15 @@ impl Interval {
     }
 }
 
+/// What the number of `hostile`'s rule is called there, and the shipped one.
+///
+/// # Errors
+/// Its rule is not among the shipped ones, or has none.
+pub fn shipped(hostile: Hostile) -> Result<(&'static str, u64)> {
+    let Threshold { option, shipped, .. } = Threshold::of(hostile.rule())?;
+    Ok((option, shipped))
+}
+
 /// Finds it for `hostile`.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_detect::{Alerts, Detector, FlowTable, Limits, Packet, RuleSet};
 use weir_lab::play::{self, Outcome};
+use weir_lab::thresholds;
 use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
@@ -159,6 +160,18 @@ fn an_alert_says_who_sends_a_flood() {
     let few = sources(30);
     assert!(few.are_few && few.entropy_permille < 700, "{few:?}");
     assert_eq!(few.loudest.len(), 8);
+}
+
+/// Who changes a rule or adds an attack makes `docs/thresholds.md` anew: `weir lab thresholds`.
+#[test]
+fn the_record_of_thresholds_is_of_the_rules_as_they_are() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/thresholds.md");
+    let record = std::fs::read_to_string(path).expect("it is there");
+    for (name, hostile) in Hostile::ALL {
+        let (option, number) = thresholds::shipped(hostile).expect("a rule with a threshold");
+        let row = format!("| {} | {name} | {option} {number} |", hostile.rule());
+        assert!(record.contains(&row), "no row begins with {row}");
+    }
 }
 
 /// A number that is used again without connection management brings other PSNs.
