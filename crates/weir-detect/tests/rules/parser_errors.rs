@@ -80,8 +80,7 @@ fn dns_over_tcp_ends_at_what_is_no_message() {
 #[test]
 fn http_ends_where_nobody_knows_how_long_a_message_is() {
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let post =
-        |field: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n").into_bytes();
+    let post = |field: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n").into_bytes();
     gives_up(80, &[(C, &post("Content-Length: abc"))]);
     gives_up(80, &[(C, &post("Transfer-Encoding: weird"))]);
     gives_up(80, &[(C, &post("Transfer-Encoding: chunked")), (C, b"zz\r\n")]);
