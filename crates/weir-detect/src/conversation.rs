@@ -632,6 +632,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
+            heard.said.has_failed |= connection.has_failed();
             heard.ends = connection.take_ends();
             let upgraded = match connection.take_upgrade() {
                 Some((Upgrade::Http2, behind)) => {
@@ -656,6 +657,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
             connection.take(side, bytes, &mut numbers);
+            heard.said.has_failed |= connection.has_failed;
             messages.extend(numbers.into_iter().map(MessageUpdate::Http));
             messages.extend(connection.take_dns().into_iter().map(MessageUpdate::Dns));
         }
@@ -663,16 +665,19 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             if session.take(side, bytes) {
                 messages.push(MessageUpdate::Tls);
             }
+            heard.said.has_failed |= session.has_failed();
             messages.extend(session.shows(side).then_some(MessageUpdate::State));
         }
         Application::Ssh(session) => {
             if session.take(side, bytes) {
                 messages.push(MessageUpdate::Ssh);
             }
+            heard.said.has_failed |= session.has_failed();
             messages.extend(session.shows(side).then_some(MessageUpdate::State));
         }
         Application::Dns(stream) => {
             stream.take(side, bytes, &mut |it| messages.push(MessageUpdate::Dns(it)));
+            heard.said.has_failed |= stream.has_failed();
             if stream.is_too_long(side) {
                 *application = Application::None;
             }

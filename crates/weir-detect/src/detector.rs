@@ -1,5 +1,7 @@
 //! One worker's detector: every packet of its flows, one after the other.
 
+mod limits;
+
 use std::sync::Arc;
 
 use weir_wire::frame::{Link, Time};
@@ -20,6 +22,7 @@ use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, Un
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
+pub use limits::Limits;
 
 /// Who sent a packet: the sender of its flow's first packet, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +94,11 @@ pub enum Decision {
         /// The rule that says so.
         rule: RuleIndex,
     },
-    /// It goes no further, for its stream cannot be looked at: see [`Limits`].
+    /// It goes no further, for its flow cannot be looked at: see [`Limits`].
     Unseen(Unseen),
 }
 
-/// Why a stream cannot be looked at.
+/// Why a flow cannot be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
     /// Its connection began before, or was forgotten since.
@@ -105,78 +108,8 @@ pub enum Unseen {
     /// It has other bytes than came before in the same place, and nobody knows which of them its
     /// receiver takes.
     Conflict,
-}
-
-/// Bounds of a detector's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Flows that have a slot. Packets of flows beyond are looked at one by one, and counted.
-    pub flows: usize,
-    /// Bits of hosts that are kept; a further one is not, and counted.
-    pub host_bits: usize,
-    /// Counts of thresholds; where one finds no room its rule alerts each time, which is counted.
-    pub thresholds: usize,
-    /// Rules looked at for one packet. Those beyond are not, and counted.
-    pub candidates: usize,
-    /// Whether a TCP connection is taken up where its beginning was not seen.
-    pub midstream: bool,
-    /// Whether what is spoken over TCP counts for packets behind the one that told it alone: who
-    /// watches, and is not in the way, has not seen it received before.
-    pub waits_for_acknowledgment: bool,
-    /// Whether all that a side sends comes by here before the other acknowledges it, so that an
-    /// acknowledgment of more is none; who reads a capture may have missed packets.
-    pub sees_all: bool,
-    /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
-    /// connection either, unless they are [`Packet::is_verified`].
-    pub checks_segments: bool,
-    /// Keys the tables; any number that outsiders do not know.
-    pub seed: u64,
-    /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
-    /// its end.
-    pub bypass_bytes: Option<u64>,
-    /// Bytes of memory that flows may hold for what they say, together. Where they hold more, those
-    /// that were silent longest are forgotten: see [`FlowTable`](crate::FlowTable).
-    pub memory: usize,
-    /// Whether a TCP packet is [`Decision::Unseen`] whose connection's beginning was not seen.
-    pub refuses_midstream: bool,
-    /// Whether a TCP packet is [`Decision::Unseen`] that finds no room behind a gap in its stream;
-    /// otherwise the gap is given up.
-    pub refuses_gaps: bool,
-    /// Whether a TCP packet is [`Decision::Unseen`] that has other bytes than came before in the
-    /// same place and were not acknowledged; otherwise those count that its receiver believes, as
-    /// far as that is known.
-    pub refuses_conflicts: bool,
-    /// Whether what is [`Decision::Unseen`] goes on nonetheless, so that its stream has it.
-    pub only_watches: bool,
-    /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
-    /// nothing is looked for but what rules ask.
-    pub anomalies: usize,
-    /// Digests of files that are told whether or not a rule asks for them.
-    pub digests: FileDigests,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            flows: 1 << 18,
-            host_bits: 1 << 16,
-            thresholds: 1 << 16,
-            candidates: 1 << 14,
-            midstream: false,
-            waits_for_acknowledgment: false,
-            sees_all: false,
-            checks_segments: false,
-            seed: 0,
-            bypass_bytes: None,
-            memory: 1 << 30,
-            refuses_midstream: false,
-            refuses_gaps: false,
-            refuses_conflicts: false,
-            only_watches: false,
-            anomalies: 0,
-            digests: FileDigests::default(),
-        }
-    }
+    /// The parser of its application has given up, with this packet or an earlier one of its flow.
+    ParserError,
 }
 
 /// What a detector has counted since it was made.
@@ -364,15 +297,21 @@ impl Detector {
             return decision;
         }
         let limits = &self.evaluator.limits;
-        let is_midstream = || self.flows.taken(*slot).is_some_and(Flow::is_midstream);
+        let flow = self.flows.taken(*slot);
+        let is_midstream = || flow.is_some_and(Flow::is_midstream);
+        let has_failed = || flow.is_some_and(Flow::is_unreadable);
         let refused = match self.evaluator.refused {
             None if limits.refuses_midstream && is_midstream() => Some(Unseen::Beginning),
+            None if limits.refuses_parser_errors && has_failed() => Some(Unseen::ParserError),
             refused => refused,
         };
         let Some(why) = refused else { return Decision::Pass };
+        let cuts_off = why == Unseen::ParserError && !limits.only_watches;
         if let Some(flow) = self.flows.at(slot) {
+            flow.is_cut_off |= cuts_off;
             let view = View::new(packet.bytes, packet.parsed, Vlans::of(packet.parsed), &[]);
-            self.evaluator.note_drop(now, "stream error", &view, flow, direction);
+            let reason = if cuts_off { "applayer error" } else { "stream error" };
+            self.evaluator.note_drop(now, reason, &view, flow, direction);
         }
         Decision::Unseen(why)
     }
@@ -388,7 +327,10 @@ impl Detector {
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         let wants_events = rules.needs().events || evaluator.tells_events;
         self.is_settled = false;
-        if rules.is_empty() && evaluator.records.is_none() {
+        if rules.is_empty()
+            && evaluator.records.is_none()
+            && !evaluator.limits.refuses_parser_errors
+        {
             return Decision::Pass;
         }
         let own = match packet.decoded {
@@ -465,13 +407,14 @@ impl Detector {
         self.evaluator.limits.checks_segments = checks;
     }
 
-    /// What becomes from now on of packets whose stream cannot be looked at, as `limits` have it;
+    /// What becomes from now on of packets whose flow cannot be looked at, as `limits` have it;
     /// of gaps and conflicts in connections that begin.
     pub fn refuse_as(&mut self, limits: &Limits) {
         let own = &mut self.evaluator.limits;
         own.refuses_midstream = limits.refuses_midstream;
         own.refuses_gaps = limits.refuses_gaps;
         own.refuses_conflicts = limits.refuses_conflicts;
+        own.refuses_parser_errors = limits.refuses_parser_errors;
         own.only_watches = limits.only_watches;
     }
 
@@ -602,6 +545,11 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
+    /// Whether with the last packet the parser of its flow's application has given up.
+    pub fn has_parser_error(&self) -> bool {
+        self.evaluator.has_parser_error
+    }
+
     /// Whether the last packet was dropped because its flow was before.
     pub fn dropped_by_flow(&self) -> bool {
         self.evaluator.by_flow
@@ -677,7 +625,7 @@ impl Counters {
     /// Counts a packet that was looked at.
     fn count(&mut self, decision: Decision) {
         self.packets += 1;
-        self.dropped += u64::from(decision != Decision::Pass);
+        self.dropped += u64::from(!matches!(decision, Decision::Pass | Decision::Unseen(_)));
         self.rejected += u64::from(matches!(decision, Decision::Reject { .. }));
     }
 }

@@ -114,6 +114,10 @@ pub(crate) struct Flow {
     /// Established before the packet at hand.
     pub(crate) is_established: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
+    /// The parser of its application has given up.
+    has_failed: bool,
+    /// For that, nothing more of it passes.
+    pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
     /// The SYN that its connection begins with was seen.
     has_syn: bool,
@@ -181,7 +185,7 @@ impl Flow {
             Transport::Tcp { flags: seen, .. } => {
                 // Who takes data with a SYN takes them as those of a connection.
                 self.is_established = self.tcp == Tcp::Established || view.has_early_data();
-                if !view.is_spoiled && self.dropped_by.is_none() {
+                if !view.is_spoiled && !self.is_dropped() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
                     self.tcp = self.tcp.after(direction, seen);
                 }
@@ -202,6 +206,7 @@ impl Flow {
         self.odd.clear();
         self.counts.clear();
         self.is_bypassed = false;
+        (self.has_failed, self.is_cut_off) = (false, false);
         (self.bypassed, self.parent) = (None, None);
     }
 
@@ -231,6 +236,21 @@ impl Flow {
         has_begun && (self.is_passed || self.is_bypassed)
     }
 
+    /// The parser of its application gives up; whether it is the first time.
+    pub(crate) fn fail(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_failed, true)
+    }
+
+    /// Whether the parser of its application has given up, and no rule lets it pass without a look.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.has_failed && !self.is_passed && !self.is_bypassed
+    }
+
+    /// Whether the rest of it is dropped.
+    fn is_dropped(&self) -> bool {
+        self.dropped_by.is_some() || self.is_cut_off
+    }
+
     /// Whether it is a connection that began before anybody looked.
     pub(crate) fn is_midstream(&self) -> bool {
         self.told.protocol == PROTOCOL_TCP && !self.has_syn
@@ -238,6 +258,7 @@ impl Flow {
 
     /// Notes what the flow's record tells.
     fn tell(&mut self, now: Time, side: usize, view: &View<'_>) {
+        let is_dropped = self.is_dropped();
         let told = &mut self.told;
         if self.packets == [0, 0] {
             (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
@@ -248,7 +269,7 @@ impl Flow {
             Transport::Tcp { flags: seen, .. } => {
                 told.tcp_flags[side] |= seen;
                 // What is dropped with its flow brings its connection no further.
-                told.tcp_passed[side] |= if self.dropped_by.is_none() { seen } else { 0 };
+                told.tcp_passed[side] |= if is_dropped { 0 } else { seen };
                 let begins =
                     seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
                 told.is_midstream |= self.tcp == Tcp::Unknown && !begins;
@@ -313,7 +334,7 @@ impl Flow {
     /// Whether it was looked at for so many bytes that nothing more is expected of it.
     pub(crate) fn is_settled(&self, bypass_bytes: Option<u64>) -> bool {
         bypass_bytes
-            .is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes && self.dropped_by.is_none())
+            .is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes && !self.is_dropped())
     }
 
     /// Whether both sides began and neither answered: no connection, and what they say is none.
@@ -377,7 +398,7 @@ impl Flow {
             spi: told.spi,
             vlans: told.vlans,
             is_alerted: told.is_alerted,
-            is_dropped: self.dropped_by.is_some(),
+            is_dropped: self.is_dropped(),
             is_passed: self.is_passed,
             is_untold: told.is_untold,
             ..FlowRecord::default()

@@ -299,7 +299,8 @@ pub struct DropRecord {
     /// When it came.
     pub time: Time,
     /// As EVE's `drop.reason` spells it: `flow drop`, its flow was dropped before; `rules`, a rule
-    /// matched, and its threshold keeps it silent; others are given by who drops it.
+    /// matched, and its threshold keeps it silent; `applayer error`, a parser has given up, and
+    /// `exception policy flow drop`, one had before; others are given by who drops it.
     pub reason: &'static str,
     /// Who sent it.
     pub source: End,

@@ -252,6 +252,9 @@ drop_reasons! {
     /// It has other bytes than came before in the same place of its TCP stream, and nobody knows
     /// which of them the receiver takes.
     StreamConflict = "stream_conflict",
+    /// The parser of its application has given up, with it or an earlier packet of its flow, where
+    /// [rules.exceptions] drops that.
+    ParserError = "parser_error",
     /// A piece of a datagram that another one overlaps, has no bytes, or is of a length that no
     /// piece but the last has: receivers put such datagrams together in several ways.
     FragmentConflict = "fragment_conflict",

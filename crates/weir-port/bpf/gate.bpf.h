@@ -162,6 +162,8 @@ struct gate_packet {
 	__u32 wire_len;
 	__u8 protocol;
 	__u8 kinds[2];
+	// Of ICMP: somebody may have asked for it.
+	__u8 is_echo_reply;
 };
 
 static __always_inline long gate_load(const struct gate_frame *frame, __u32 at, void *to, __u32 len)
@@ -257,6 +259,8 @@ static __always_inline int gate_parse_transport(const struct gate_frame *frame,
 		return 0;
 	if (p->protocol == IPPROTO_ICMP || p->protocol == 58) {
 		p->kinds[0] = GATE_ICMP;
+		if (!gate_load(frame, offset, head, 1))
+			p->is_echo_reply = head[0] == (p->protocol == 58 ? 129 : 0);
 		return 1;
 	}
 	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
@@ -396,7 +400,9 @@ static __always_inline int gate_is_flood(struct gate_control *control, struct ga
 	flood = bpf_map_lookup_elem(&gate_floods, &key);
 	if (!flood)
 		return 0;
-	if ((kind == GATE_UDP || kind == GATE_DNS) && gate_was_answered(control, p, now))
+	// The gateway knows how much of it was asked for.
+	if ((kind == GATE_UDP || kind == GATE_DNS || (kind == GATE_ICMP && p->is_echo_reply)) &&
+	    gate_was_answered(control, p, now))
 		return 0;
 	if (by_destination && gate_lets_through(control, flood, p, kind, now))
 		return 0;

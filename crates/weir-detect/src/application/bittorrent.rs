@@ -33,6 +33,7 @@ impl Parser for Bittorrent {
         let identifier = Element::first(bytes).and_then(|it| told(&mut object, &it));
         if identifier.is_none() {
             unit.odd(AppEvent::BittorrentMalformed);
+            said.has_failed = true;
         }
         object.put("transaction_id", hex(identifier.unwrap_or(&[]), ""));
         unit.tells("bittorrent_dht", object);

@@ -25,6 +25,7 @@ impl Parser for Dcerpc {
             }
             said.units.push(unit);
         });
+        said.has_failed |= self.rpc.is_broken;
     }
 
     fn end(&mut self, said: &mut Said) {
@@ -59,7 +60,10 @@ heap_size!(Datagrams { waiting });
 
 impl Parser for Datagrams {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        let Some((head, body)) = bytes.split_at_checked(HEAD_LEN) else { return };
+        let Some((head, body)) = bytes.split_at_checked(HEAD_LEN) else {
+            said.has_failed = true;
+            return;
+        };
         let order = Order { is_little: head[4] & 0x10 != 0 };
         let (Some(interface), Some(activity)) =
             (identifier(head, 24, order), identifier(head, 40, order))

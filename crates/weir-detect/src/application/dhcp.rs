@@ -23,7 +23,10 @@ no_heap!(Dhcp);
 
 impl Parser for Dhcp {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        let Some((head, options)) = bytes.split_at_checked(HEAD_LEN) else { return };
+        let Some((head, options)) = bytes.split_at_checked(HEAD_LEN) else {
+            said.has_failed = true;
+            return;
+        };
         let mut unit = Unit::new(Protocol::Dhcp, self.count);
         self.count += 1;
         let object = object(head, options, &mut unit);

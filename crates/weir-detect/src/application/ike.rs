@@ -43,8 +43,7 @@ impl Parser for Ike {
         let mut unit = Unit::new(Protocol::Ike, self.count);
         let Some(head) = head(bytes) else {
             unit.odd(AppEvent::IkeMalformed);
-            said.units.push(unit);
-            return;
+            return said.unreadable(unit);
         };
         self.count += 1;
         unit.text(Buffer::IkeInitiator, hex(&head.initiator, "").as_bytes());

@@ -53,8 +53,7 @@ impl Krb5 {
         let mut unit = Unit::new(Protocol::Krb5, self.count);
         let Some(message) = message(bytes) else {
             unit.odd(AppEvent::KrbMalformed);
-            said.units.push(unit);
-            return;
+            return said.unreadable(unit);
         };
         if matches!(message.kind, AS_REQ | TGS_REQ | AP_REQ) {
             self.asked = Some(message.kind);

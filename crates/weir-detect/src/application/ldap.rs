@@ -69,7 +69,7 @@ impl Parser for Ldap {
             if self.message(side, &bytes, said).is_none() {
                 let mut unit = Unit::new(Protocol::Ldap, self.count);
                 unit.odd(AppEvent::LdapInvalid);
-                said.units.push(unit);
+                said.unreadable(unit);
             }
         }
     }

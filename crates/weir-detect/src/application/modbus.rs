@@ -54,7 +54,7 @@ impl Parser for Modbus {
             if let Some(event) = event {
                 let mut unit = Unit::new(Protocol::Modbus, self.count);
                 unit.odd(event);
-                said.units.push(unit);
+                said.unreadable(unit);
                 self.is_over = true;
                 return self.held.iter_mut().for_each(Held::clear);
             }

@@ -79,6 +79,7 @@ impl Parser for Mqtt {
         if is_broken || self.held[side].is_too_long() {
             self.odd(AppEvent::MqttMalformed, said);
             self.is_over = true;
+            said.has_failed = true;
         }
     }
 
@@ -167,6 +168,7 @@ impl Mqtt {
             _ => Some(Object::default()),
         };
         let Some(properties) = properties else {
+            said.has_failed = true;
             return self.odd(AppEvent::MqttMalformed, said);
         };
         if reader.has_many {

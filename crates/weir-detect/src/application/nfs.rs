@@ -155,7 +155,7 @@ impl Nfs {
         if is_read.is_none() {
             let mut unit = Unit::new(Protocol::Nfs, self.count);
             unit.odd(AppEvent::NfsMalformed);
-            said.units.push(unit);
+            said.unreadable(unit);
         }
     }
 

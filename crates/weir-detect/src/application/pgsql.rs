@@ -89,7 +89,7 @@ impl Pgsql {
     fn broken(&mut self, event: AppEvent, said: &mut Said) {
         let mut unit = Unit::new(Protocol::Pgsql, self.count);
         unit.odd(event);
-        said.units.push(unit);
+        said.unreadable(unit);
         self.is_over = true;
         self.held.iter_mut().for_each(Held::clear);
     }

@@ -84,6 +84,7 @@ impl Parser for Rfb {
         while let Some(event) = self.step(&mut events) {
             has_more |= event;
         }
+        said.has_failed |= events.contains(&AppEvent::RfbMalformed);
         // Who speaks before it is his turn.
         if self.next.speaker().is_some_and(|it| it != side) && !self.held[side].bytes().is_empty() {
             events.push(AppEvent::RfbConfused);
@@ -99,6 +100,7 @@ impl Parser for Rfb {
             self.end(said);
         }
         if self.held.iter().any(Held::is_too_long) {
+            said.has_failed = true;
             self.next = Next::Over;
         }
     }

@@ -47,8 +47,7 @@ impl Sip {
             unit = Unit::new(Protocol::Sip, self.count);
             unit.odd(AppEvent::SipInvalid);
             self.count += 1;
-            said.units.push(unit);
-            return;
+            return said.unreadable(unit);
         };
         self.count += 1;
         for (name, value) in headers(head) {
@@ -88,6 +87,7 @@ impl Parser for Sip {
             let Some(end) = end_of_head(held.bytes()) else {
                 if held.is_too_long() {
                     held.clear();
+                    said.has_failed = true;
                 }
                 return;
             };
@@ -97,11 +97,13 @@ impl Parser for Sip {
                 })
                 .and_then(|it| std::str::from_utf8(it.1).ok()?.trim().parse::<usize>().ok());
             let Some(whole) = end.checked_add(length.unwrap_or_default()) else {
+                said.has_failed = true;
                 return held.clear();
             };
             let Some(message) = held.take(whole) else {
                 if held.is_too_long() {
                     held.clear();
+                    said.has_failed = true;
                 }
                 return;
             };

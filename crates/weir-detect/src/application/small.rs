@@ -25,7 +25,10 @@ impl Parser for Ntp {
                 unit.number(Field::NtpStratum, *stratum);
                 unit.some_text(Buffer::NtpReference, bytes.get(12..16));
             }
-            _ => unit.odd(AppEvent::NtpMalformed),
+            _ => {
+                unit.odd(AppEvent::NtpMalformed);
+                said.has_failed = true;
+            }
         }
         said.units.push(unit);
     }
@@ -39,15 +42,12 @@ pub(crate) struct Tftp {
 
 impl Parser for Tftp {
     fn take(&mut self, _: usize, bytes: &[u8], said: &mut Said) {
-        let [0, kind @ (1 | 2), rest @ ..] = bytes else { return };
-        let mut texts = rest.split(|it| *it == 0);
-        let (Some(file), Some(mode)) = (texts.next(), texts.next()) else { return };
-        let mode = mode.to_ascii_lowercase();
-        if !matches!(mode.as_slice(), b"netascii" | b"mail" | b"octet") {
+        let Some((kind, file, mode)) = request_of_tftp(bytes) else {
+            said.has_failed = true;
             return;
-        }
+        };
         let object = Object::default()
-            .with("packet", if *kind == 1 { "read" } else { "write" })
+            .with("packet", if kind == 1 { "read" } else { "write" })
             .with("file", file)
             .with("mode", mode.as_slice());
         let mut unit = Unit::new(Protocol::Tftp, self.count);
@@ -55,6 +55,15 @@ impl Parser for Tftp {
         self.count += 1;
         said.message(unit, 0);
     }
+}
+
+/// The kind of a request, its file and its mode.
+fn request_of_tftp(bytes: &[u8]) -> Option<(u8, &[u8], Vec<u8>)> {
+    let [0, kind @ (1 | 2), rest @ ..] = bytes else { return None };
+    let mut texts = rest.split(|it| *it == 0);
+    let (file, mode) = (texts.next()?, texts.next()?.to_ascii_lowercase());
+    let is_known = matches!(mode.as_slice(), b"netascii" | b"mail" | b"octet");
+    is_known.then_some((*kind, file, mode))
 }
 
 /// Multicast DNS (RFC 6762).

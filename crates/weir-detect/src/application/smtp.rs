@@ -17,7 +17,7 @@ const LINE_LEN_MAX: usize = 4096;
 /// Bytes of a command's line and of a reply's after which Suricata calls it long.
 const COMMAND_LEN: usize = 510;
 const REPLY_LEN: usize = 510;
-/// Commands that wait for their reply, and receivers of a mail, at most.
+/// Commands that wait for their reply and of which it matters, and receivers of a mail, at most.
 const WAITING_MAX: usize = 64;
 const RECEIVERS_MAX: usize = 128;
 /// A file is looked at again when it has grown by so much.
@@ -36,6 +36,53 @@ enum Command {
     /// The end of a mail.
     Dot,
     Other,
+}
+
+/// Commands that nobody has answered. Replies come in their order (RFC 2920 s3.2), so they are
+/// counted; remembered are the last one, and of which the reply matters.
+#[derive(Debug, Default)]
+struct Pipeline {
+    /// Commands so far, and replies to them.
+    sent: u64,
+    answered: u64,
+    last: Option<Command>,
+    /// `DATA` and `STARTTLS`, each by its number; of too many, those sent last.
+    noted: VecDeque<(u64, Command)>,
+}
+
+impl Pipeline {
+    fn push(&mut self, command: Command) {
+        if matches!(command, Command::Data | Command::StartTls) {
+            if self.noted.len() == WAITING_MAX {
+                self.noted.pop_front();
+            }
+            self.noted.push_back((self.sent, command));
+        }
+        self.sent += 1;
+        self.last = Some(command);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent == self.answered
+    }
+
+    /// The command that was sent last, unless that was answered.
+    fn last(&self) -> Option<Command> {
+        self.last.filter(|_| !self.is_empty())
+    }
+
+    /// The command that a reply is to; `None`: to none.
+    fn answer(&mut self) -> Option<Command> {
+        let last = self.last()?;
+        let number = self.answered;
+        self.answered += 1;
+        let noted = self.noted.pop_front_if(|it| it.0 == number).map(|it| it.1);
+        Some(noted.unwrap_or(if self.is_empty() { last } else { Command::Other }))
+    }
+
+    fn has_data(&self) -> bool {
+        self.noted.iter().any(|it| it.1 == Command::Data)
+    }
 }
 
 /// What a client's bytes are.
@@ -74,7 +121,7 @@ pub(crate) struct Smtp {
     transaction: Option<Transaction>,
     /// How many there were.
     count: u64,
-    waiting: VecDeque<Command>,
+    pipeline: Pipeline,
     was_welcomed: bool,
     /// TLS comes next.
     is_over: bool,
@@ -95,7 +142,7 @@ impl Default for Smtp {
             greeting: None,
             transaction: None,
             count: 0,
-            waiting: VecDeque::new(),
+            pipeline: Pipeline::default(),
             was_welcomed: false,
             is_over: false,
             is_fresh: false,
@@ -196,7 +243,7 @@ impl Smtp {
         let word = word.to_ascii_lowercase();
         let is_after = matches!(word.as_slice(), b"quit" | b"rset") && self.count > 0;
         if self.transaction.is_none() && is_after {
-            return self.wait(Command::Other);
+            return self.pipeline.push(Command::Other);
         }
         self.transaction();
         self.follow(Command::StartTls);
@@ -244,20 +291,14 @@ impl Smtp {
             b"quit" => self.tell_last(said),
             _ => {}
         }
-        self.wait(command);
+        self.pipeline.push(command);
     }
 
     /// The client says more although it has to wait for the reply to such a command (RFC 2920
     /// s3.1).
     fn follow(&mut self, command: Command) {
-        if self.waiting.back() == Some(&command) {
+        if self.pipeline.last() == Some(command) {
             self.odd(AppEvent::SmtpPipelined);
-        }
-    }
-
-    fn wait(&mut self, command: Command) {
-        if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(command);
         }
     }
 
@@ -296,7 +337,7 @@ impl Smtp {
         self.follow(Command::Data);
         if line == b"." {
             self.mode = Mode::Commands;
-            self.wait(Command::Dot);
+            self.pipeline.push(Command::Dot);
             return self.end_of_mail(said);
         }
         // A dot more, that it is not taken for the end.
@@ -426,24 +467,28 @@ impl Smtp {
             self.was_welcomed = !is_first;
             return;
         }
-        let is_welcome = is_first && self.waiting.is_empty();
+        let is_welcome = is_first && self.pipeline.is_empty();
         if is_first && !line.starts_with(b"220") {
             self.odd(AppEvent::SmtpNoWelcome);
         }
         if is_first && (is_welcome || line.starts_with(b"220")) {
             return;
         }
-        match self.waiting.pop_front() {
+        match self.pipeline.answer() {
             None => self.odd(AppEvent::SmtpUnmatchedReply),
             Some(Command::StartTls) if line.starts_with(b"220") => self.is_over = true,
             Some(Command::StartTls) => self.odd(AppEvent::SmtpTlsRejected),
             Some(Command::Data) if !line.starts_with(b"3") => {
                 self.odd(AppEvent::SmtpDataRejected);
-                self.mode = Mode::Commands;
+                // What follows are commands again, unless it is the mail of a later one.
+                if !self.pipeline.has_data() && self.mode == Mode::Data {
+                    self.mode = Mode::Commands;
+                    self.transaction().mail = None;
+                }
             }
             // Who knows chunks takes in all of one before he answers, so nothing of it comes.
             Some(Command::Chunk)
-                if self.waiting.is_empty() && line.starts_with(b"5") && self.awaits_chunk() =>
+                if self.pipeline.is_empty() && line.starts_with(b"5") && self.awaits_chunk() =>
             {
                 self.mode = Mode::Commands;
             }

@@ -32,8 +32,7 @@ impl Parser for Snmp {
         let mut unit = Unit::new(Protocol::Snmp, self.count);
         let Some(mut message) = message(bytes, &mut unit) else {
             unit.odd(AppEvent::SnmpMalformed);
-            said.units.push(unit);
-            return;
+            return said.unreadable(unit);
         };
         self.count += 1;
         let first = *self.version.get_or_insert(message.version);

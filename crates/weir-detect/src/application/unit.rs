@@ -237,6 +237,8 @@ pub(crate) struct Said {
     pub(crate) units: Vec<Unit>,
     pub(crate) records: Vec<Record>,
     pub(crate) announced: Vec<Announced>,
+    /// The parser gives up, or cannot read a message at all.
+    pub(crate) has_failed: bool,
     /// What parsers are to compute of files.
     pub(crate) wanted: FileDigests,
     /// No piece of a file waits for others: it would be gone.
@@ -247,6 +249,12 @@ impl Said {
     /// Nothing yet, where such digests are wanted of files.
     pub(crate) fn with_digests(wanted: FileDigests) -> Self {
         Self { wanted, ..Self::default() }
+    }
+
+    /// Tells of a message that cannot be read.
+    pub(crate) fn unreadable(&mut self, unit: Unit) {
+        self.has_failed = true;
+        self.units.push(unit);
     }
 
     /// Tells of a unit that is a message of its own: rules look at it, and it is recorded as

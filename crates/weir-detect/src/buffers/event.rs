@@ -27,11 +27,6 @@ macro_rules! events {
                 }
             }
 
-            /// Whether the message could not be read at all, after which its parser gives up.
-            pub fn is_error(self) -> bool {
-                self == Self::SipInvalid
-            }
-
             /// The application whose messages it is about.
             pub(crate) fn protocol(self) -> Protocol {
                 match self {

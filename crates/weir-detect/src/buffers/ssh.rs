@@ -80,6 +80,11 @@ impl Session {
         self.sides.iter().any(|it| it.events.has(event))
     }
 
+    /// Whether a side has said what is no SSH.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.sides.iter().any(|it| it.has_failed)
+    }
+
     /// What was odd and not looked at with packets of a side before.
     pub(crate) fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
         self.sides.iter_mut().flat_map(|it| it.take_events(side)).collect()
@@ -112,6 +117,8 @@ struct Banner {
     is_done: bool,
     /// Nothing more is looked at.
     is_over: bool,
+    /// Nothing more can be looked at.
+    has_failed: bool,
     /// All that follows is encrypted.
     is_encrypted: bool,
     /// Bytes of a packet that are passed over.
@@ -219,7 +226,7 @@ impl Banner {
 
     fn give_up(&mut self, event: AppEvent) {
         self.raise(event);
-        (self.is_over, self.held) = (true, Vec::new());
+        (self.is_over, self.has_failed, self.held) = (true, true, Vec::new());
     }
 
     fn raise(&mut self, event: AppEvent) {

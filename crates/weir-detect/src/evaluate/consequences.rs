@@ -9,7 +9,7 @@ use weir_wire::frame::Time;
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
-use crate::detector::{Decision, Detector, Direction};
+use crate::detector::{Decision, Detector, Direction, Unseen};
 use crate::flow::{Flow, put_text};
 use crate::packet::View;
 use crate::rdma::remote_key;
@@ -42,6 +42,7 @@ impl Evaluator {
     /// Forgets what is told of the packet before, whether or not rules look at the next one.
     pub(crate) fn forget(&mut self) {
         self.refused = None;
+        self.has_parser_error = false;
         self.would_drop.clear();
         self.replacements.clear();
         self.untold_drop = None;
@@ -62,6 +63,10 @@ impl Evaluator {
             self.note_drop(now, "flow drop", view, flow, direction);
             return Some(Decision::Drop { rule });
         }
+        if flow.is_cut_off && self.limits.refuses_parser_errors && !self.limits.only_watches {
+            self.note_drop(now, "exception policy flow drop", view, flow, direction);
+            return Some(Decision::Unseen(Unseen::ParserError));
+        }
         if flow.is_bypassed {
             self.counters.bypassed += 1;
             flow.bypass(direction, view);
@@ -74,9 +79,14 @@ impl Evaluator {
         flow.is_passed.then_some(Decision::Pass)
     }
 
-    /// Whether somebody wants to be told more than alerts.
+    /// Whether applications are looked into although no rule asks for that.
     fn tells(&self) -> bool {
-        self.records.is_some() || self.told.is_some() || self.tells_events || self.tells_frames
+        let has_to = self.limits.refuses_parser_errors;
+        has_to
+            || self.records.is_some()
+            || self.told.is_some()
+            || self.tells_events
+            || self.tells_frames
     }
 
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the

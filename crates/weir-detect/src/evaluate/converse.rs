@@ -30,7 +30,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Progress {
         let mut needs = rules.needs();
-        if self.looks_for_records || self.tells_events {
+        if self.looks_for_records || self.tells_events || self.limits.refuses_parser_errors {
             (needs.streams, needs.applications) = (true, true);
         }
         if !needs.streams && !needs.applications {

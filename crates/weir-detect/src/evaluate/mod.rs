@@ -78,6 +78,8 @@ pub(crate) struct Evaluator {
     pub(crate) stream_events: Vec<Event>,
     /// What was odd about messages that the last packet brought further.
     pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
+    /// With the last packet the parser of its flow's application has given up.
+    pub(crate) has_parser_error: bool,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     /// A rule has let the last packet pass.
@@ -247,6 +249,7 @@ impl Evaluator {
             looks_for_records: false,
             tells_frames: false,
             tells_events: false,
+            has_parser_error: false,
             by_flow: false,
             is_passed: false,
             refused: None,
@@ -334,6 +337,7 @@ impl Evaluator {
         if progress.is_renewed {
             flow.renew();
         }
+        self.has_parser_error = progress.said.has_failed && flow.fail();
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);

@@ -16,6 +16,7 @@ mod limits;
 mod looks;
 mod odd;
 mod orders;
+mod parser_errors;
 mod past;
 mod progress;
 mod quic_and_websocket;

@@ -117,3 +117,36 @@ fn a_client_of_smtp_that_does_not_wait_for_a_reply_is_odd() {
     assert_eq!(alerted(&[(client, "MAIL FROM:<a>\r\nRCPT TO:<b>\r\nDATA\r\n")]), []);
     assert_eq!(alerted(&[(client, "DATA\r\n"), (server, "354\r\n"), (client, "a: b\r\n")]), []);
 }
+
+/// What follows a refused `DATA` are commands again, however many others came before it.
+#[test]
+fn a_refused_data_of_smtp_is_known_among_any_number_of_commands() {
+    const RULES: &str = "\
+        alert smtp any any -> any any (smtp.mail_from; content:\"evil@\"; sid:1;)\n\
+        alert smtp any any -> any any (app-layer-event:smtp.data_command_rejected; sid:2;)";
+    let begun = || {
+        let mut bench = Bench::new(RULES);
+        bench.server_port = 25;
+        bench.connect();
+        bench.server(b"220 m\r\n");
+        bench.client(b"EHLO c\r\n");
+        bench.server(b"250 PIPELINING\r\n");
+        bench
+    };
+    for others in [0, 1, 63, 64, 65, 1000] {
+        let mut bench = begun();
+        bench.client(("NOOP\r\n".repeat(others) + "DATA\r\n").as_bytes());
+        bench.server(("250 ok\r\n".repeat(others) + "503 no\r\n").as_bytes());
+        assert_eq!(bench.alerted(), [2], "{others}");
+        bench.client(b"MAIL FROM:<evil@a>\r\n");
+        assert_eq!(bench.alerted(), [1], "{others}");
+    }
+    // The mail of one that is taken stays a mail, whichever before it was refused.
+    for others in [0, 64, 1000] {
+        let mut bench = begun();
+        bench.client(("DATA\r\n.\r\n".repeat(1 + others) + "DATA\r\n").as_bytes());
+        bench.server(("503 no\r\n500 what?\r\n".repeat(1 + others) + "354 go\r\n").as_bytes());
+        bench.client(b"Subject: a\r\n\r\nMAIL FROM:<evil@a>\r\n");
+        assert!(!bench.alerted().contains(&1), "{others}");
+    }
+}

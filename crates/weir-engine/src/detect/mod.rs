@@ -239,7 +239,7 @@ impl Detection {
     /// as what would have been.
     ///
     /// # Errors
-    /// [`DropReason::Rule`], or why its stream cannot be looked at.
+    /// [`DropReason::Rule`], or why its flow cannot be looked at.
     pub(crate) fn judge(
         &mut self,
         side: Side,
@@ -301,7 +301,7 @@ impl Detection {
     /// tunnel carries has no way back but the tunnel's. Nothing is replaced in it.
     ///
     /// # Errors
-    /// [`DropReason::Rule`], or why its stream cannot be looked at.
+    /// [`DropReason::Rule`], or why its flow cannot be looked at.
     pub(crate) fn judge_inside(
         &mut self,
         now: Time,
@@ -375,15 +375,21 @@ impl Detection {
         Err(DropReason::Rule)
     }
 
-    /// Why a packet is dropped that cannot be looked at, which is told.
+    /// Why a packet is dropped that cannot be looked at, which is told: of parsers in Suricata's
+    /// words, which the detector has found.
     fn refuse(&mut self, why: Unseen) -> DropReason {
         let reason = match why {
             Unseen::Beginning => DropReason::StreamUnseen,
             Unseen::Gap => DropReason::StreamGap,
             Unseen::Conflict => DropReason::StreamConflict,
+            Unseen::ParserError => DropReason::ParserError,
         };
         if let Some(record) = self.detector.untold_drop() {
-            self.drops.keep(DropRecord { reason: reason.name(), ..record });
+            let told = match why {
+                Unseen::ParserError => record.reason,
+                _ => reason.name(),
+            };
+            self.drops.keep(DropRecord { reason: told, ..record });
         }
         reason
     }

@@ -168,3 +168,27 @@ fn a_flood_that_sends_each_syn_twice_gets_no_more_through_than_four_times_the_ra
     // Half a second and a second of four times the rate, and what came before the flood.
     assert!((4_000..7_500).contains(&through), "{through} of 80,000 in a second");
 }
+
+/// Who is asked much answers much, and sends no flood; but replies may also be sent unasked.
+#[test]
+fn echo_replies_are_a_flood_where_nobody_asked_for_them() {
+    let rule = "drop icmp any any -> any any (flood:icmp, by_src, rate 1000, hold 3; sid:9;)";
+    let echo = |kind, from, to| ipv4(from, to, 1, 0, &[kind, 0, 0, 0, 0, 1, 0, 1]);
+    let replies_of = |requests: u32| {
+        let mut gateway = gateway(rule, |_| ());
+        let mut through = 0;
+        for number in 0..10_000_u32 {
+            gateway.clock = gateway.clock.plus_ns(50_000);
+            let client = [10, 66, (number >> 8) as u8, number as u8];
+            if number < requests {
+                gateway.receive(Side::Wire, &[echo(8, client, VICTIM)]);
+            }
+            through += gateway.receive(Side::Host, &[echo(0, VICTIM, client)]).len();
+        }
+        through
+    };
+    assert_eq!(replies_of(10_000), 10_000);
+    let (asked, rest) = (1_000, replies_of(1_000) - 1_000);
+    assert!(rest < 600, "half a second of the rate behind {asked}: {rest}");
+    assert!(replies_of(0) < 600);
+}

@@ -13,6 +13,7 @@ mod joined;
 mod kernel;
 mod keys;
 mod marking;
+mod parsers;
 mod reassembled;
 mod reject;
 mod replace;

@@ -166,8 +166,8 @@ fn remedy_of_seal(reason: DropReason) -> &'static str {
              send datagrams that fit the MTU."
         }
         Rule => "`weir drops` names the rule; with mode = \"watch\" in [rules] it only tells.",
-        StreamUnseen | StreamGap | StreamConflict | FragmentConflict | FragmentsFull
-        | FragmentsLate => remedy_of_stream(reason),
+        StreamUnseen | StreamGap | StreamConflict | ParserError | FragmentConflict
+        | FragmentsFull | FragmentsLate => remedy_of_stream(reason),
         _ => remedy_of_access(reason),
     }
 }
@@ -185,6 +185,10 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
         DropReason::StreamUnseen => {
             "the connection is older than the gateway's look at it: its ends have to open a new \
              one. `midstream = \"pass\"` in [rules.exceptions] lets such connections go on."
+        }
+        DropReason::ParserError => {
+            "an application says what its parser cannot read: EVE's `anomaly` (`eve_anomalies`) \
+             may say what. `parser_errors = \"pass\"` in [rules.exceptions] lets such flows go on."
         }
         DropReason::StreamConflict | DropReason::FragmentConflict => {
             "honest senders repeat what they sent: somebody hides, or a middlebox changes data. \

@@ -35,6 +35,8 @@
 //! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
 //! gaps = "pass"                     # [pass] TCP data beyond 256 KiB behind missing bytes
 //! conflicts = "drop"                # [drop] TCP data that differ from earlier data in their place
+//! parser_errors = "pass"            # [pass] flows from where an application's parser gives up on;
+//!                                   # "drop" has parsers run on every flow
 //! ```
 
 use std::collections::BTreeSet;
@@ -119,6 +121,7 @@ pub struct WrittenExceptions {
     pub midstream: WrittenException,
     pub gaps: WrittenException,
     pub conflicts: Option<WrittenException>,
+    pub parser_errors: WrittenException,
 }
 
 /// What becomes of what cannot be looked into.
@@ -231,6 +234,8 @@ pub struct Detection {
     pub drops_gaps: bool,
     /// Whether data are that differ from what came before in their place.
     pub drops_conflicts: bool,
+    /// Whether flows are whose application's parser gives up, from there on.
+    pub drops_parser_errors: bool,
     /// The rules, once they were read.
     pub set: Option<Arc<RuleSet>>,
     /// Rules that do not run, as long as that is known.
@@ -255,6 +260,7 @@ impl Detection {
             refuses_midstream: self.drops_midstream,
             refuses_gaps: self.drops_gaps,
             refuses_conflicts: self.drops_conflicts,
+            refuses_parser_errors: self.drops_parser_errors,
             only_watches: self.mode == RuleMode::Watch,
             anomalies,
             digests: self.digests,
@@ -327,6 +333,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         },
         drops_midstream,
         drops_conflicts: written.exceptions.conflicts != Some(WrittenException::Pass),
+        drops_parser_errors: written.exceptions.parser_errors == WrittenException::Drop,
         drops_gaps: written.exceptions.gaps == WrittenException::Drop,
         set: None,
         refused: 0,

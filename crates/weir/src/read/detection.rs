@@ -389,7 +389,7 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
     ) -> Option<Option<&'static str>> {
         let midstream = self.options.midstream_policy;
-        let is_wrong = self.detector.app_events().iter().any(|it| it.0.is_error());
+        let is_wrong = self.detector.has_parser_error();
         if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
             return None;
         }

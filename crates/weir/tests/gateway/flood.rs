@@ -195,3 +195,26 @@ fn blocked_hosts_are_not_received(lab: &Lab, mut gateways: Gateways) {
     gateways.end(Side::A, Signal::KILL).unwrap();
     assert_eq!(ping(lab.host(Side::A), &b, 5, 56).map(|it| it.answered).unwrap_or(0), 0);
 }
+
+/// All that a flood's sender sends belongs to it, but for replies to whom he floods: the kernel,
+/// which drops the flood, lets those through.
+#[test]
+fn who_floods_is_heard_where_he_answers() {
+    let Some(Stand { _turn, lab }) = stand("who_floods_is_heard") else { return };
+    if !process::installed("hping3") {
+        return println!("SKIPPED who_floods_is_heard: no hping3; try `apt-get install hping3`");
+    }
+    let rules = lab.folder().join("icmp.rules");
+    let rule = "drop icmp any any -> any any (flood:icmp, by_src, rate 200, hold 10; sid:9;)\n";
+    std::fs::write(&rules, rule).unwrap();
+    let tables_of_a = format!("\n[rules]\npaths = [{rules:?}]\n");
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let [a, b] = Side::BOTH.map(|side| lab.host_v4(side).to_string());
+    let mut hping = lab.host(Side::B).command("hping3");
+    let _flood = Running::start(hping.args(["-q", "--icmp", "-i", "u500", &a])).unwrap();
+    let early = || number(&gateways.status(Side::A).unwrap(), "/pairs/0/wire/dropped_early");
+    interrupt::until("a flood that the kernel drops", PATIENCE, || Ok(early() > 1000)).unwrap();
+    assert_eq!(ping(lab.host(Side::A), &b, 10, 56).unwrap().answered, 10);
+}

@@ -188,10 +188,11 @@ impl Smb {
             [0xfe, b'S', b'M', b'B', ..] => two::messages(self, side, record, said),
             // Encrypted, or compressed.
             [0xfd | 0xfc, b'S', b'M', b'B', ..] => Some(()),
-            _ => None,
+            _ => return self.odd(AppEvent::SmbMalformed, said),
         };
         if read.is_none() {
             self.odd(AppEvent::SmbMalformed, said);
+            said.has_failed = true;
         }
     }
 

@@ -18,7 +18,7 @@
 //!
 //! until for `hold` seconds fewer than half of the rate arrive.
 //!
-//! UDP counts where it is not answered, and `unasked_cnp` where no data went the other way. In
+//! UDP counts where it is not answered, echo replies of ICMP where nobody asked for them, and `unasked_cnp` where no data went the other way. In
 //! `half_open` a SYN counts until its connection is set up; during a flood, one that is sent again
 //! counts no more than the first.
 
@@ -301,7 +301,13 @@ impl Counts {
     fn is_over(&mut self, seen: &mut Seen<'_>, bit: u8, watch: &FloodWatch) -> bool {
         let Seen { now, flow, direction, view, .. } = *seen;
         let answers = flow.packets[1 - direction.index()];
-        if watch.kind == FloodKind::Udp && answers * ANSWERED >= flow.packets[direction.index()] {
+        let own = flow.packets[direction.index()];
+        let is_asked_for = match watch.kind {
+            FloodKind::Udp => answers * ANSWERED >= own,
+            FloodKind::Icmp => is_echo_reply(view) && answers >= own,
+            _ => false,
+        };
+        if is_asked_for {
             return false;
         }
         let key = self.key(view, watch);
@@ -408,6 +414,12 @@ impl Counts {
         let hash = self.sources.key(view.source);
         self.sources.enter_key(now, key).0.add(now, view.source, hash, 1);
     }
+}
+
+/// Whether it is an echo reply (RFC 792, RFC 4443 s4.2): a request and its reply are of one flow.
+fn is_echo_reply(view: &View<'_>) -> bool {
+    let Transport::Icmp { kind, .. } = view.parsed.transport else { return false };
+    matches!((view.parsed.protocol, kind), (1, 0) | (58, 129))
 }
 
 /// Whether a packet sets up the connection whose SYN came before.

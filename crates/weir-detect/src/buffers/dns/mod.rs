@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     fresh: Vec<AppEvent>,
     /// Some query came.
     was_asked: bool,
+    /// Something came that is no message, or one that is too long.
+    has_failed: bool,
 }
 heap_size!(Stream { held, odd });
 
@@ -42,6 +44,7 @@ impl Stream {
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             let Some(message) = rest.get(..length).map(parse) else { break };
             self.held[side].drain(..2 + length);
+            self.has_failed |= message.is_none() && length > 0;
             // Suricata tells of it where some message is not done with.
             let event = match &message {
                 None if count > 0 => Some(AppEvent::DnsMalformed),
@@ -61,6 +64,12 @@ impl Stream {
                 _ => {}
             }
         }
+        self.has_failed |= self.is_too_long(side);
+    }
+
+    /// Whether it met what is no message, or one that is longer than is kept.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     pub(crate) fn is_too_long(&self, side: usize) -> bool {

@@ -129,6 +129,16 @@ pub(super) fn body_of(half: &Half, is_response: bool) -> Expect {
     }
 }
 
+/// Whether anybody can read where the body of a message ends, as far as its head says that.
+pub(super) fn is_framed(half: &Half, is_response: bool) -> bool {
+    let encoding = half.header(b"transfer-encoding");
+    match encoding.map(|it| it.to_ascii_lowercase().windows(7).any(|it| it == b"chunked")) {
+        Some(true) => true,
+        Some(false) if !is_response => false,
+        _ => half.header(b"content-length").is_none_or(|it| odd::length(it).is_some()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

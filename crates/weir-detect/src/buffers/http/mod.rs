@@ -21,7 +21,7 @@ use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
-use head::{Search, body_of, upgrade_of};
+use head::{Search, body_of, is_framed, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body, is_of_line};
 
@@ -112,6 +112,8 @@ pub(crate) struct Connection {
     is_tunnel: bool,
     /// What the server said in the same piece behind that.
     behind_upgrade: Vec<u8>,
+    /// Nobody knows where a message ends, or one is longer than is looked at.
+    has_failed: bool,
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
     /// Where in the bytes at hand messages ended, where somebody asks.
@@ -171,6 +173,7 @@ impl Connection {
         let is_over = self.sides[side].expect == Expect::Nothing;
         if is_over || is_too_long || length - used > HEAD_LEN_MAX {
             held = Vec::new();
+            self.has_failed |= !is_over;
             self.sides[side].expect = if is_over { Expect::Nothing } else { lost(side) };
             self.sides[side].search = Search::default();
         } else if is_held {
@@ -197,6 +200,11 @@ impl Connection {
             Expect::Chunk(_) => self.sides[side].expect = Expect::ChunkEnd,
             _ => {}
         }
+    }
+
+    /// Whether its messages could not be told apart any more, although it is read on.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// The transaction of that number, unless it was let go.
@@ -268,6 +276,7 @@ impl Connection {
             Expect::ChunkEnd => {
                 let end = bytes.iter().position(|it| *it == b'\n');
                 if end.is_none() && bytes.len() > CHUNK_LINE_MAX {
+                    self.has_failed = true;
                     self.sides[side].expect = lost(side);
                     return Some(0);
                 }
@@ -332,6 +341,7 @@ impl Connection {
                 // Whoever answers so is taken for one who sends to the end.
                 let next = if side == 0 { Expect::Request } else { Expect::BodyToEnd };
                 self.sides[side].expect = next;
+                self.has_failed |= side == 0;
                 if side == 1 {
                     self.raise(1, AppEvent::HttpResponseChunk);
                 } else if end.is_none() || number.is_some() {
@@ -435,6 +445,7 @@ impl Connection {
     fn request(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
         let half = Half::request(head);
         let expect = body_of(&half, false);
+        self.has_failed |= !is_framed(&half, false);
         let is_tunnel = half.method.as_slice() == b"CONNECT";
         let line = head.split(|it| *it == b'\n').next().unwrap_or_default();
         let mut events = Vec::new();
@@ -516,8 +527,10 @@ impl Connection {
             true => Expect::Head,
             false => body_of(&half, true),
         };
+        let has_failed = expect == Expect::BodyToEnd && !is_framed(&half, true);
         let is_again = is_interim && std::mem::replace(&mut transaction.was_continued, is_interim);
         transaction.response = Some(half);
+        self.has_failed |= has_failed;
         if is_again {
             self.raise(1, AppEvent::HttpContinueAgain);
         }

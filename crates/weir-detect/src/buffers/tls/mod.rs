@@ -54,6 +54,8 @@ pub(crate) struct Session {
     /// A side has said that what follows is encrypted.
     is_ciphered: bool,
     heartbeat: Heartbeat,
+    /// Something came that is no record.
+    has_failed: bool,
     /// Messages that came with the last piece: a bit each, as [`SslState`] counts them.
     seen: u8,
     /// It was told of.
@@ -137,6 +139,7 @@ impl Session {
             records += usize::from(is_of_ssl2);
             if ssl2::are_too_many(records, all) && !self.sides[side].rest().is_empty() {
                 self.raise(AppEvent::TlsManyRecords);
+                self.has_failed = true;
                 self.sides[side].is_done = true;
                 self.lose(side);
             }
@@ -169,6 +172,7 @@ impl Session {
         let has_version = matches!((major, minor), (3, 0..=4) | (0x7f, _));
         if !is_known || !has_version || kind == RECORD_APPLICATION {
             state.is_done = true;
+            self.has_failed |= !is_known || !has_version;
             match is_known {
                 true if has_version => {}
                 true if major != SSL2 => self.raise(AppEvent::TlsRecordVersion),
@@ -207,6 +211,7 @@ impl Session {
                 self.raise(AppEvent::TlsSsl2Header);
             }
             self.raise(AppEvent::TlsRecord);
+            self.has_failed = true;
             self.sides[side].is_done = true;
             self.lose(side);
             return None;
@@ -224,6 +229,11 @@ impl Session {
     /// What was odd and not looked at with this side before.
     pub(crate) fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
         std::mem::take(&mut self.fresh[side])
+    }
+
+    /// Whether something came that is no record, behind which nobody finds the next one.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     fn raise(&mut self, event: AppEvent) {

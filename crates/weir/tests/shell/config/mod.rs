@@ -103,10 +103,13 @@ fn what_goes_beside_eve_is_refused_without_it() {
 #[test]
 fn memory_of_flows_has_bounds_and_what_goes_past_cannot_be_strict() {
     let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
-    let strict = "[rules.exceptions]\nmidstream = \"drop\"\ngaps = \"drop\"";
+    let strict =
+        "[rules.exceptions]\nmidstream = \"drop\"\ngaps = \"drop\"\nparser_errors = \"drop\"";
     let rules = accepted(&with(&format!("memory_mib = 64\n{strict}"))).detection.unwrap();
     assert_eq!((rules.memory, rules.drops_midstream, rules.drops_gaps), (64 << 20, true, true));
-    assert_eq!(accepted(&with("")).detection.unwrap().memory, 1 << 30);
+    assert!(rules.drops_parser_errors);
+    let usual = accepted(&with("")).detection.unwrap();
+    assert_eq!((usual.memory, usual.drops_parser_errors), (1 << 30, false));
     refused(&with("memory_mib = 15"), &["write a number from 16"]);
     refused(&with(&format!("bypass_mib = 1\n{strict}")), &["bypass_mib, and `midstream"]);
 }

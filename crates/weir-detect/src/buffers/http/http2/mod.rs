@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     odd: [Vec<u64>; 2],
     /// Bytes of headers that the blocks of the piece at hand gave.
     listed: usize,
+    /// A client began with something else.
+    pub(crate) has_failed: bool,
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
     /// Messages of DNS that were not handed over.
@@ -159,6 +161,7 @@ impl Connection {
                 if !is_right {
                     let number = self.push(0, Transaction::default());
                     self.raise(number, AppEvent::Http2Magic);
+                    self.has_failed = true;
                 }
                 Some(MAGIC.len())
             }

@@ -1,0 +1,81 @@
+//! What bounds a detector.
+
+#[cfg(doc)]
+use super::{Decision, Packet};
+use crate::digest::FileDigests;
+
+/// Bounds of a detector's memory, and what it does where it cannot look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows that have a slot. Packets of flows beyond are looked at one by one, and counted.
+    pub flows: usize,
+    /// Bits of hosts that are kept; a further one is not, and counted.
+    pub host_bits: usize,
+    /// Counts of thresholds; where one finds no room its rule alerts each time, which is counted.
+    pub thresholds: usize,
+    /// Rules looked at for one packet. Those beyond are not, and counted.
+    pub candidates: usize,
+    /// Whether a TCP connection is taken up where its beginning was not seen.
+    pub midstream: bool,
+    /// Whether what is spoken over TCP counts for packets behind the one that told it alone: who
+    /// watches, and is not in the way, has not seen it received before.
+    pub waits_for_acknowledgment: bool,
+    /// Whether all that a side sends comes by here before the other acknowledges it, so that an
+    /// acknowledgment of more is none; who reads a capture may have missed packets.
+    pub sees_all: bool,
+    /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
+    /// connection either, unless they are [`Packet::is_verified`].
+    pub checks_segments: bool,
+    /// Keys the tables; any number that outsiders do not know.
+    pub seed: u64,
+    /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
+    /// its end.
+    pub bypass_bytes: Option<u64>,
+    /// Bytes of memory that flows may hold for what they say, together. Where they hold more, those
+    /// that were silent longest are forgotten: see [`FlowTable`](crate::FlowTable).
+    pub memory: usize,
+    /// Whether a TCP packet is [`Decision::Unseen`] whose connection's beginning was not seen.
+    pub refuses_midstream: bool,
+    /// Whether a TCP packet is [`Decision::Unseen`] that finds no room behind a gap in its stream;
+    /// otherwise the gap is given up.
+    pub refuses_gaps: bool,
+    /// Whether a TCP packet is [`Decision::Unseen`] that has other bytes than came before in the
+    /// same place and were not acknowledged; otherwise those count that its receiver believes, as
+    /// far as that is known.
+    pub refuses_conflicts: bool,
+    /// Whether the packet with which a parser of an application gives up is [`Decision::Unseen`],
+    /// and with it the rest of its flow; otherwise rules go on looking at what they still can.
+    pub refuses_parser_errors: bool,
+    /// Whether what is [`Decision::Unseen`] goes on nonetheless, so that its stream has it.
+    pub only_watches: bool,
+    /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
+    /// nothing is looked for but what rules ask.
+    pub anomalies: usize,
+    /// Digests of files that are told whether or not a rule asks for them.
+    pub digests: FileDigests,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flows: 1 << 18,
+            host_bits: 1 << 16,
+            thresholds: 1 << 16,
+            candidates: 1 << 14,
+            midstream: false,
+            waits_for_acknowledgment: false,
+            sees_all: false,
+            checks_segments: false,
+            seed: 0,
+            bypass_bytes: None,
+            memory: 1 << 30,
+            refuses_midstream: false,
+            refuses_gaps: false,
+            refuses_conflicts: false,
+            refuses_parser_errors: false,
+            only_watches: false,
+            anomalies: 0,
+            digests: FileDigests::default(),
+        }
+    }
+}
