@@ -18,9 +18,9 @@
 //!
 //! until for `hold` seconds fewer than half of the rate arrive.
 //!
-//! UDP counts where it is not answered, echo replies of ICMP where nobody asked for them, and `unasked_cnp` where no data went the other way. In
-//! `half_open` a SYN counts until its connection is set up; during a flood, one that is sent again
-//! counts no more than the first.
+//! UDP counts where it is not answered, echo replies of ICMP where nobody asked for them, and
+//! `unasked_cnp` where no data went the other way. In `half_open` a SYN counts until its connection
+//! is set up; during a flood, one that is sent again counts no more than the first.
 
 mod bucket;
 mod talkers;
