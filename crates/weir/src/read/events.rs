@@ -56,7 +56,7 @@ pub struct Events {
 }
 
 /// What [`Events::of_kinds`] takes.
-pub const EVENT_KINDS: [&str; 38] = [
+pub const EVENT_KINDS: [&str; 39] = [
     "alert",
     "anomaly",
     "bittorrent_dht",
@@ -83,6 +83,7 @@ pub const EVENT_KINDS: [&str; 38] = [
     "pgsql",
     "pop3",
     "quic",
+    "rdp",
     "rfb",
     "rpc",
     "sip",
