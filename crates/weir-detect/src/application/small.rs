@@ -6,7 +6,7 @@ use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
 use crate::heap::no_heap;
 use crate::rule::{Buffer, Field, Protocol};
-use crate::value::{Object, Value};
+use crate::value::Object;
 
 /// NTP (RFC 5905): requests and answers.
 #[derive(Debug, Default)]
@@ -72,6 +72,8 @@ impl Parser for Mdns {
             said.units.push(unit);
             return;
         };
+        let object = message.multicast_object();
+        // What is known already stands in requests; rules look at answers alone.
         if !message.is_response {
             message.records = Default::default();
         }
@@ -90,59 +92,12 @@ impl Parser for Mdns {
         if message.is_response {
             message.each_name(&mut |it| keep(Buffer::MdnsResponse, it));
         }
-        let identifier = u16::from_be_bytes([bytes[0], bytes[1]]);
-        unit.tells("mdns", described(&message, identifier));
+        unit.tells("mdns", object);
         let objects = unit.objects.as_ref().clone();
         let number = Some(unit.number);
         said.units.push(unit);
         said.records.push(Record { kind: "mdns", number, objects, side: Some(side) });
     }
-}
-
-fn described(message: &dns::Message, identifier: u16) -> Object {
-    let kind = if message.is_response { "response" } else { "request" };
-    let mut object = Object::default()
-        .with("type", kind)
-        .with("id", identifier)
-        .with("opcode", message.opcode)
-        .with("rcode", message.response_code);
-    let named = |it: &dns::Record| Value::from(Object::default().with("rrname", &it.name));
-    let mut list = |key: &'static str, names: &[dns::Record]| {
-        if !names.is_empty() {
-            object.put(key, Value::List(names.iter().map(named).collect()));
-        }
-    };
-    list("answers", &message.records[0]);
-    list("authorities", &message.records[1]);
-    list("additionals", &message.records[2]);
-    if !message.questions.is_empty() {
-        let asked = message.questions.iter().zip(&message.types);
-        let told = asked.map(|(name, kind)| {
-            Object::default().with("rrname", name).with("rrtype", type_name(*kind))
-        });
-        object.put("queries", told.collect::<Vec<_>>());
-    }
-    object
-}
-
-/// Types of records as EVE spells them.
-fn type_name(kind: u16) -> String {
-    match kind {
-        1 => "a",
-        2 => "ns",
-        5 => "cname",
-        6 => "soa",
-        12 => "ptr",
-        13 => "hinfo",
-        15 => "mx",
-        16 => "txt",
-        28 => "aaaa",
-        33 => "srv",
-        47 => "nsec",
-        255 => "any",
-        other => return other.to_string(),
-    }
-    .to_owned()
 }
 
 /// What is odd about a message of DNS, by the name that it has in multicast DNS.
