@@ -338,7 +338,7 @@ impl Smtp {
         let Some(transaction) = self.transaction.take() else { return };
         let objects = self.objects(&transaction);
         for (name, size, digests) in &transaction.files {
-            let file = FileTold { name, size: *size, digests: *digests, side: 0 };
+            let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
             said.records.push(Record::file(transaction.number, objects.clone(), &file));
         }
         said.records.push(Record {

@@ -73,7 +73,8 @@ impl Evaluator {
         for file in transaction.take_files(side) {
             let size = file.size.unwrap_or_default();
             let digests = transaction.digests(side, &file);
-            let told = FileTold { name: &file.name, size, digests, side };
+            let range = transaction.range(side);
+            let told = FileTold { name: &file.name, size, digests, side, range };
             let objects = vec![("http", transaction.object())];
             said.records.push(Record::file(number, objects, &told));
         }

@@ -343,7 +343,7 @@ impl Smb {
         let object = self.file_object(file, number, side);
         said.records.push(Record::new("smb", number, object.clone()));
         let (size, digests) = (content.size, content.digests());
-        let told = FileTold { name: &file.name, size, digests, side };
+        let told = FileTold { name: &file.name, size, digests, side, range: None };
         said.records.push(Record::file(number, vec![("smb", object)], &told));
     }
 
