@@ -73,9 +73,9 @@ impl Parser for Mdns {
             return;
         };
         let object = message.multicast_object();
-        // What is known already stands in requests; rules look at answers alone.
+        // Of a request, rules look at what it asks and at the answers that are known already.
         if !message.is_response {
-            message.records = Default::default();
+            message.records[1..].iter_mut().for_each(Vec::clear);
         }
         self.count += 1;
         let events = message.events.as_slice().iter();
@@ -126,6 +126,19 @@ mod tests {
         assert_eq!(object.value("packet"), Some(&"write".into()));
         assert_eq!(object.value("file"), Some(&"a.bin".into()));
         assert_eq!(object.value("mode"), Some(&"octet".into()));
+    }
+
+    #[test]
+    fn rules_look_at_answers_that_a_request_of_multicast_dns_knows() {
+        let (mut mdns, mut said) = (Mdns::default(), Said::default());
+        let record = |name: &[u8]| [name, b"\0\x01\0\x01\0\0\0\x09\0\x04\x01\x02\x03\x04"].concat();
+        let head = b"\0\0\0\0\0\x01\0\x01\0\x01\0\0\x01q\0\0\xff\0\x01";
+        let request = [head.as_slice(), &record(b"\x01a\0"), &record(b"\x01b\0")].concat();
+        mdns.take(0, &request, &mut said);
+        let has = |buffer| said.units[0].each(buffer, &mut |_| true);
+        assert!(has(Buffer::MdnsQuery) && has(Buffer::MdnsAnswer));
+        assert!(!has(Buffer::MdnsAuthority) && !has(Buffer::MdnsResponse));
+        assert!(said.records[0].objects[0].1.value("authorities").is_some());
     }
 
     #[test]
