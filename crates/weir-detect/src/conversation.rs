@@ -497,7 +497,9 @@ impl Conversation {
     pub(crate) fn session_record(&mut self, is_end: bool) -> Option<(&'static str, Object)> {
         match &mut self.application {
             Application::Tls(session) if is_end || session.is_to_be_told() => {
-                Some(("tls", session.record()?))
+                let mut object = session.record()?;
+                object.put_some("from_proto", self.change.map(|it| it.from.name()));
+                Some(("tls", object))
             }
             Application::Ssh(session) if is_end || session.is_to_be_told() => {
                 Some(("ssh", session.record()?))
@@ -685,6 +687,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         Application::Other(_, Some(parser)) => {
             parser.take(side, bytes, &mut heard.said);
             if parser.becomes_tls() {
+                parser.end(&mut heard.said);
                 (*application, heard.goes_on_in) = (Application::Unknown, Some(Protocol::Tls));
             }
         }

@@ -12,6 +12,8 @@ pub enum Value {
     Bool(bool),
     /// A whole number.
     Number(i64),
+    /// Another number, by its bits (IEEE 754).
+    Fraction(u64),
     /// Text; bytes that are none stand there as `\xNN`.
     Text(String),
     /// Several, in the order in which they were said.
@@ -33,7 +35,7 @@ impl HeapSize for Object {
 impl HeapSize for Value {
     fn heap_size(&self) -> usize {
         match self {
-            Self::Bool(_) | Self::Number(_) => 0,
+            Self::Bool(_) | Self::Number(_) | Self::Fraction(_) => 0,
             Self::Text(text) => text.heap_size(),
             Self::List(list) => list.heap_size(),
             Self::Object(object) => object.heap_size(),
@@ -128,6 +130,17 @@ impl From<u64> for Value {
 impl From<usize> for Value {
     fn from(value: usize) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        /// Up to here, each whole number is one of these.
+        const WHOLE_MAX: f64 = (1_i64 << 53) as f64;
+        if value.fract() == 0.0 && value.abs() <= WHOLE_MAX {
+            return Self::Number(value as i64);
+        }
+        Self::Fraction(value.to_bits())
     }
 }
 

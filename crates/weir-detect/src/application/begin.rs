@@ -127,7 +127,7 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         _ if is_client && is_pgsql(bytes) => Protocol::Pgsql,
         [0xff, 0xf0..=0xfe, ..] if port == 23 => Protocol::Telnet,
         _ if port == 44_818 && is_enip(bytes) => Protocol::Enip,
-        _ if is_client && is_rdp(bytes) => Protocol::Rdp,
+        _ if is_client && is_rdp(bytes, port) => Protocol::Rdp,
         _ if begins(bytes, &[b"* OK ", b"* PREAUTH "]) => Protocol::Imap,
         _ => return None,
     })
@@ -233,9 +233,14 @@ fn is_enip(bytes: &[u8]) -> bool {
     bytes.len() >= 24 && bytes[1] == 0 && known(bytes[0])
 }
 
-/// A connection request of X.224 in a TPKT (RFC 1006 s6).
-fn is_rdp(bytes: &[u8]) -> bool {
-    matches!(bytes, [3, 0, _, _, _, 0xe0, 0, 0, _, _, 0, b'C', b'o', b'o', b'k', b'i', b'e', ..])
+/// A connection request of X.224 in a TPKT (RFC 1006 s6); at other ports than RDP's, one that says
+/// what only RDP's do.
+fn is_rdp(bytes: &[u8], port: u16) -> bool {
+    (port == 3389 && matches!(bytes, [3, 0, _, _, _, 0xe0, 0, 0, _, _, 0, ..]))
+        || matches!(
+            bytes,
+            [3, 0, _, _, _, 0xe0, 0, 0, _, _, 0, b'C', b'o', b'o', b'k', b'i', b'e', ..]
+        )
         || matches!(bytes, [3, 0, 0, 19, 14, 0xe0, 0, 0, _, _, 0, 1, _, 8, 0, ..])
 }
 

@@ -330,7 +330,8 @@ impl Parser for Data {
     fn end(&mut self, said: &mut Said) {
         said.records.push(Record::new("ftp_data", 0, self.object()));
         let (size, digests) = (self.file.size, self.file.digests());
-        let file = FileTold { name: &self.announced.file, size, digests, side: self.side };
+        let file =
+            FileTold { name: &self.announced.file, size, digests, side: self.side, range: None };
         said.records.push(Record::file(0, vec![("ftp_data", self.object())], &file));
     }
 }

@@ -28,6 +28,7 @@ mod nfs;
 mod pgsql;
 mod pop3;
 mod quic;
+mod rdp;
 mod rfb;
 mod rpc;
 mod sdp;
@@ -145,6 +146,7 @@ pub(crate) fn parser(transport: TransportProtocol, protocol: Protocol) -> Option
         Protocol::Nfs => Box::new(nfs::Nfs::of_datagrams()),
         Protocol::Pop3 => Box::new(pop3::Pop3::default()),
         Protocol::Quic => Box::new(quic::Quic::default()),
+        Protocol::Rdp => Box::new(rdp::Rdp::default()),
         Protocol::Rfb => Box::new(rfb::Rfb::default()),
         Protocol::Smtp => Box::new(smtp::Smtp::default()),
         Protocol::Ftp => Box::new(ftp::Ftp::default()),

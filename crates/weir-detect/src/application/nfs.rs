@@ -126,7 +126,7 @@ impl Parser for Nfs {
             // Who wrote is not told.
             let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
             let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-            let told = FileTold { name: &call.name, size, digests, side: 0 };
+            let told = FileTold { name: &call.name, size, digests, side: 0, range: None };
             said.records.push(Record::file(call.number, objects.clone(), &told));
             said.records.push(Record {
                 kind: "nfs",
@@ -383,7 +383,7 @@ fn read(
         content.add(data, said.wanted);
         let (size, digests) = (content.size, content.digests());
         unit.whole_file(size, digests);
-        let told = FileTold { name: &call.name, size, digests, side: 1 };
+        let told = FileTold { name: &call.name, size, digests, side: 1, range: None };
         let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
         said.records.push(Record::file(call.number, objects, &told));
     }

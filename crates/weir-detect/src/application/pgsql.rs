@@ -16,13 +16,21 @@ const LENGTH_MAX: u32 = 1 << 30;
 /// Requests that wait for an answer, and parameters of one, at most.
 const WAITING_MAX: usize = 64;
 const PARAMETERS_MAX: usize = 64;
-/// Messages of an answer beside rows that are not odd, at most (Suricata's limit).
+/// Messages of an answer that are not odd, at most, rows and pieces of a copy together one
+/// (Suricata's limit).
 const RESPONSES_MAX: u64 = 64;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 const VERSION_3: u32 = 0x0003_0000;
+/// What servers say of who a client is: that it is, or how to prove it; by SASL (RFC 5802) in
+/// three steps.
+const OK: u32 = 0;
+const CLEAR_TEXT: u32 = 3;
+const SASL: u32 = 10;
+const SASL_CONTINUE: u32 = 11;
+const SASL_FINAL: u32 = 12;
 
 /// A request, and what came back of it.
 #[derive(Debug, Default)]
@@ -32,9 +40,13 @@ struct Exchange {
     query: Option<Vec<u8>>,
     response: Object,
     parameters: Vec<Value>,
+    /// Rows, or pieces of a copy in either direction, that nothing was told of yet, and their
+    /// bytes.
     rows: u64,
     row_bytes: u64,
-    /// Messages of the server beside rows.
+    /// It is data that the client copies into a table.
+    is_copy: bool,
+    /// Messages of the server, rows together one.
     responses: u64,
 }
 heap_size!(Exchange { request, query, response, parameters });
@@ -48,6 +60,10 @@ pub(crate) struct Pgsql {
     count: u64,
     /// The client's messages have their kind before them.
     has_begun: bool,
+    /// What the server asked for, for the client to prove who it is.
+    authentication: u32,
+    /// The server waits for the client to copy data into a table.
+    takes_copy: bool,
     /// The server answers by one letter.
     asked_for_tls: bool,
     is_tls: bool,
@@ -113,7 +129,12 @@ impl Pgsql {
                 self.asked_for_tls = true;
                 Object::default().with("message", "GSSENC Request")
             }
-            CANCEL_REQUEST => Object::default().with("message", "cancel_request"),
+            CANCEL_REQUEST => {
+                let mut request = Object::default().with("message", "cancel_request");
+                request.put_some("process_id", word(&message, 8));
+                request.put_some("secret_key", word(&message, 12));
+                request
+            }
             VERSION_3 => {
                 self.has_begun = true;
                 let parameters = parameters(message.get(8..)?);
@@ -127,6 +148,10 @@ impl Pgsql {
             }
         };
         self.request(request, None, said);
+        // Nothing answers it.
+        if code == CANCEL_REQUEST {
+            self.answered(said);
+        }
         Some(())
     }
 
@@ -157,33 +182,21 @@ impl Pgsql {
         let body = self.held[side].bytes()[5..looked_into].to_vec();
         self.held[side].drop(whole as u64);
         match side {
-            0 => self.asked(head[0], &body, said),
+            0 => self.asked(head[0], length, &body, said),
             _ => self.told(head[0], length, &body, said),
         }
         Some(())
     }
 
-    fn asked(&mut self, kind: u8, body: &[u8], said: &mut Said) {
+    fn asked(&mut self, kind: u8, length: u32, body: &[u8], said: &mut Said) {
         let text = until_nul(body);
         let (request, query) = match kind {
             b'Q' => (Object::default().with("simple_query", text), Some(text)),
-            b'p' => {
-                // Not told of, as passwords.
-                let mut object = Object::default();
-                match body {
-                    _ if text.starts_with(b"SCRAM-") => {
-                        object.put("sasl_authentication_mechanism", mechanism(text));
-                    }
-                    _ if memchr::memmem::find(body, b"p=").is_some() => {
-                        object.put("sasl_response", body);
-                    }
-                    _ => object.put("password_redacted", true),
-                }
-                (object, None)
-            }
+            b'p' => (self.proof(body), None),
             b'X' => (Object::default().with("message", "termination_message"), None),
-            b'c' => (Object::default().with("copy_done", true), None),
-            b'f' => (Object::default().with("copy_fail", text), None),
+            b'd' => return self.copied(length, said),
+            b'c' => return self.copy_ends("message", b"copy_done", said),
+            b'f' => return self.copy_ends("copy_fail", body, said),
             _ => return,
         };
         self.request(request, query.map(<[u8]>::to_vec), said);
@@ -192,10 +205,52 @@ impl Pgsql {
         }
     }
 
-    fn request(&mut self, request: Object, query: Option<Vec<u8>>, said: &mut Said) {
-        let number = self.count;
+    /// What a client proves with who it is; passwords are not told of.
+    fn proof(&self, body: &[u8]) -> Object {
+        let mut object = Object::default();
+        match self.authentication {
+            SASL => {
+                let name = until_nul(body);
+                object.put("sasl_authentication_mechanism", mechanism(name));
+                // Behind the name stands the length of the rest.
+                object.put_some("sasl_param", body.get(name.len() + 5..));
+            }
+            SASL_CONTINUE => object.put("sasl_response", body),
+            _ => object.put("password_redacted", true),
+        }
+        object
+    }
+
+    /// A piece of what a client copies into a table. All that it copies is one exchange.
+    fn copied(&mut self, length: u32, said: &mut Said) {
+        if std::mem::take(&mut self.takes_copy) {
+            self.request(None, None, said);
+            self.waiting.back_mut().into_iter().for_each(|it| it.is_copy = true);
+        }
+        if let Some(copy) = self.waiting.back_mut().filter(|it| it.is_copy) {
+            copy.rows += 1;
+            copy.row_bytes += u64::from(length).saturating_sub(4);
+        }
+    }
+
+    /// The client copies no more.
+    fn copy_ends(&mut self, name: &'static str, value: &[u8], said: &mut Said) {
+        self.takes_copy = false;
+        let Some(copy) = self.waiting.back_mut().filter(|it| it.is_copy) else { return };
+        let data = Object::default().with("msg_count", copy.rows).with("data_size", copy.row_bytes);
+        copy.request = Some(Object::default().with("copy_data_in", data).with(name, value));
+        said.units.push(copy.unit());
+    }
+
+    fn request(
+        &mut self,
+        request: impl Into<Option<Object>>,
+        query: Option<Vec<u8>>,
+        said: &mut Said,
+    ) {
+        let request = request.into();
+        let exchange = Exchange { number: self.count, request, query, ..Exchange::default() };
         self.count += 1;
-        let exchange = Exchange { number, request: Some(request), query, ..Exchange::default() };
         let mut unit = exchange.unit();
         if self.unanswered.make_room(&mut self.waiting, WAITING_MAX) {
             unit.odd(AppEvent::PgsqlMany);
@@ -212,66 +267,41 @@ impl Pgsql {
     }
 
     fn told(&mut self, kind: u8, length: u32, body: &[u8], said: &mut Said) {
-        if self.waiting.is_empty() {
-            let number = self.count;
-            self.count += 1;
-            self.waiting.push_back(Exchange { number, ..Exchange::default() });
+        let code = word(body, 0).filter(|it| authentication(*it).is_some());
+        if kind == b'R' && code.is_none() {
+            let waiting = self.waiting.front();
+            let mut unit = waiting.map_or(Unit::new(Protocol::Pgsql, self.count), Exchange::unit);
+            unit.odd(AppEvent::PgsqlResponse);
+            return said.units.push(unit);
         }
+        // What nobody asked for is not told of.
         let Some(exchange) = self.waiting.front_mut() else { return };
-        exchange.responses += u64::from(kind != b'D');
-        if exchange.responses == RESPONSES_MAX + 1 {
+        let before = exchange.responses;
+        let is_done = match kind {
+            b'R' => {
+                let code = code.unwrap_or_default();
+                self.authentication = code;
+                exchange.asked_who(code, body);
+                !matches!(code, OK | SASL_FINAL)
+            }
+            b'G' => {
+                exchange.copies("copy_in_response", body);
+                self.takes_copy = true;
+                true
+            }
+            b'Z' => {
+                exchange.responses += 1;
+                true
+            }
+            _ => {
+                exchange.answer(kind, length, body);
+                false
+            }
+        };
+        if before <= RESPONSES_MAX && exchange.responses > RESPONSES_MAX {
             let mut unit = exchange.unit();
             unit.odd(AppEvent::PgsqlManyResponses);
             said.units.push(unit);
-        }
-        let number = |at: usize| {
-            body.get(at..).and_then(<[u8]>::first_chunk).map(|it| u32::from_be_bytes(*it))
-        };
-        let mut is_done = false;
-        let response = &mut exchange.response;
-        match kind {
-            b'R' => {
-                let Some(name) = number(0).and_then(authentication) else {
-                    let mut unit = exchange.unit();
-                    unit.odd(AppEvent::PgsqlResponse);
-                    return said.units.push(unit);
-                };
-                let content = body.get(4..).unwrap_or_default();
-                match number(0) {
-                    Some(0) => response.put("message", name),
-                    Some(10) => response.put(name, mechanism(until_nul(content))),
-                    _ => response.put(name, content),
-                }
-                is_done = !matches!(number(0), Some(0 | 12));
-            }
-            b'S' => {
-                let name = until_nul(body);
-                let value = until_nul(body.get(name.len() + 1..).unwrap_or_default());
-                if exchange.parameters.len() < PARAMETERS_MAX {
-                    let pair = Object::default().with(crate::value::text(name), value);
-                    exchange.parameters.push(pair.into());
-                }
-            }
-            b'K' => {
-                response.put_some("process_id", number(0));
-                response.put_some("secret_key", number(4));
-            }
-            b'T' => {
-                let count = body.first_chunk().map(|it| u16::from_be_bytes(*it));
-                response.put("row_description_malformed", count.is_none());
-                response.put_some("field_count", count);
-            }
-            b'D' => {
-                exchange.rows += 1;
-                // Behind their number, each value has its length before it.
-                let count = body.first_chunk().map_or(0, |it| u16::from_be_bytes(*it));
-                let heads = 6 + 4 * u64::from(count);
-                exchange.row_bytes += u64::from(length).saturating_sub(heads);
-            }
-            b'C' => response.put("command_completed", until_nul(body)),
-            b'E' | b'N' => fields(body, response),
-            b'Z' => is_done = true,
-            _ => {}
         }
         if is_done {
             self.answered(said);
@@ -280,14 +310,104 @@ impl Pgsql {
 }
 
 impl Exchange {
+    /// What the server asks for, for the client to prove who it is.
+    fn asked_who(&mut self, code: u32, body: &[u8]) {
+        self.responses += 1;
+        let Some(name) = authentication(code) else { return };
+        let content = body.get(4..).unwrap_or_default();
+        match code {
+            OK | CLEAR_TEXT | SASL | SASL_CONTINUE => self.response.put("message", name),
+            _ => self.response.put(name, content),
+        }
+    }
+
+    /// The server wants data for a table, or sends what is in one.
+    fn copies(&mut self, name: &'static str, body: &[u8]) {
+        self.responses += 1;
+        let count = body.get(1..).and_then(<[u8]>::first_chunk);
+        let (count, is_cut) = (count.map_or(0, |it| u16::from_be_bytes(*it)), count.is_none());
+        self.response.put(name, Object::default().with("columns", count).with("malformed", is_cut));
+    }
+
+    /// A message of an answer that is not its last. Of too many, the rest is not told of.
+    fn answer(&mut self, kind: u8, length: u32, body: &[u8]) {
+        match kind {
+            b'D' => {
+                self.rows += 1;
+                // Behind their number, each value has its length before it.
+                let count = body.first_chunk().map_or(0, |it| u16::from_be_bytes(*it));
+                let heads = 6 + 4 * u64::from(count);
+                self.row_bytes += u64::from(length).saturating_sub(heads);
+            }
+            b'd' => {
+                self.rows += 1;
+                self.row_bytes += u64::from(length).saturating_sub(4);
+            }
+            b'H' => self.copies("copy_out_response", body),
+            b'C' | b'c' => self.ends(kind, body),
+            _ => self.says(kind, body),
+        }
+    }
+
+    /// Rows, or a copy, end; in EVE they are a message more.
+    fn ends(&mut self, kind: u8, body: &[u8]) {
+        let rows = std::mem::take(&mut self.rows);
+        let bytes = std::mem::take(&mut self.row_bytes);
+        self.responses += 1 + u64::from(rows > 0);
+        if self.responses > RESPONSES_MAX {
+            return;
+        }
+        match kind {
+            b'c' => {
+                if rows > 0 {
+                    let data = Object::default().with("row_count", rows).with("data_size", bytes);
+                    self.response.put("copy_data_out", data);
+                }
+                self.response.put("message", "copy_done");
+            }
+            _ => {
+                if rows > 0 {
+                    self.response.put("data_rows", rows);
+                    self.response.put("data_size", bytes);
+                }
+                self.response.put("command_completed", until_nul(body));
+            }
+        }
+    }
+
+    fn says(&mut self, kind: u8, body: &[u8]) {
+        self.responses += u64::from(matches!(kind, b'S' | b'K' | b'T' | b'E'));
+        if self.responses > RESPONSES_MAX {
+            return;
+        }
+        let response = &mut self.response;
+        match kind {
+            b'S' => {
+                let name = until_nul(body);
+                let value = until_nul(body.get(name.len() + 1..).unwrap_or_default());
+                if self.parameters.len() < PARAMETERS_MAX {
+                    let pair = Object::default().with(crate::value::text(name), value);
+                    self.parameters.push(pair.into());
+                }
+            }
+            b'K' => {
+                response.put_some("process_id", word(body, 0));
+                response.put_some("secret_key", word(body, 4));
+            }
+            b'T' => {
+                let count = body.first_chunk().map(|it| u16::from_be_bytes(*it));
+                response.put("row_description_malformed", count.is_none());
+                response.put_some("field_count", count);
+            }
+            b'E' => fields(body, response),
+            _ => {}
+        }
+    }
+
     fn object(&self) -> Object {
         let mut object = Object::default().with("tx_id", self.number + 1);
         object.put_some("request", self.request.clone());
         let mut response = self.response.clone();
-        if self.rows > 0 {
-            response.put("data_rows", self.rows);
-            response.put("data_size", self.row_bytes);
-        }
         if !self.parameters.is_empty() {
             response.put("parameter_status", Value::List(self.parameters.clone()));
         }
@@ -312,16 +432,20 @@ impl Exchange {
 /// What a server asks a client for, or says of that.
 fn authentication(code: u32) -> Option<&'static str> {
     Some(match code {
-        0 => "authentication_ok",
-        3 => "authentication_cleartext_password",
+        OK => "authentication_ok",
+        CLEAR_TEXT => "authentication_cleartext_password",
         5 => "authentication_md5_password",
         9 => "authentication_gss",
-        10 => "authentication_sasl",
-        11 => "authentication_sasl_continue",
-        12 => "authentication_sasl_final",
+        SASL => "authentication_sasl",
+        SASL_CONTINUE => "authentication_sasl_continue",
+        SASL_FINAL => "authentication_sasl_final",
         2 | 6 | 7 | 8 => "authentication",
         _ => return None,
     })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|it| u32::from_be_bytes(*it))
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {
@@ -329,8 +453,13 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
+/// A mechanism of SASL as EVE spells it.
 fn mechanism(name: &[u8]) -> String {
-    crate::value::text(name).to_lowercase().replace('-', "_")
+    match name {
+        b"SCRAM-SHA-256" => "scram_SHA256".to_owned(),
+        b"SCRAM-SHA-256-PLUS" => "scram_SHA256_plus".to_owned(),
+        other => crate::value::text(other),
+    }
 }
 
 /// Names and values of a startup message: the user, and others.
@@ -397,6 +526,62 @@ mod tests {
         assert!(
             said.units.iter().any(|it| it.each(Buffer::PgsqlQuery, &mut |it| it == b"select 1"))
         );
+    }
+
+    /// The exchanges of a connection that has begun.
+    fn exchanges(lines: &[(usize, &[u8])]) -> (Vec<Object>, Said) {
+        let (mut pgsql, mut said) = (Pgsql::default(), Said::default());
+        pgsql.take(0, b"\0\0\0\x11\0\x03\0\0user\0me\0\0", &mut said);
+        pgsql.take(1, b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", &mut said);
+        said.records.clear();
+        for (side, bytes) in lines {
+            bytes.chunks(3).for_each(|it| pgsql.take(*side, it, &mut said));
+        }
+        let records = std::mem::take(&mut said.records);
+        (records.into_iter().map(|mut it| it.objects.remove(0).1).collect(), said)
+    }
+
+    fn part(exchange: &Object, side: &str, name: &str) -> Option<Value> {
+        let Some(Value::Object(part)) = exchange.value(side) else { return None };
+        part.value(name).cloned()
+    }
+
+    #[test]
+    fn what_is_copied_into_a_table_is_an_exchange_of_its_own() {
+        let (told, _) = exchanges(&[
+            (0, b"Q\0\0\0\x09COPY\0"),
+            (1, b"G\0\0\0\x09\0\0\x01\0\0"),
+            (0, b"d\0\0\0\x06a\nd\0\0\0\x07bc\nc\0\0\0\x04"),
+            (1, b"C\0\0\0\x0bCOPY 2\0Z\0\0\0\x05I"),
+        ]);
+        let [asked, copied] = &told[..] else { panic!("{told:?}") };
+        let columns = Object::default().with("columns", 1_u16).with("malformed", false);
+        assert_eq!(part(asked, "response", "copy_in_response"), Some(columns.into()));
+        let data = Object::default().with("msg_count", 2_u64).with("data_size", 5_u64);
+        assert_eq!(part(copied, "request", "copy_data_in"), Some(data.into()));
+        assert_eq!(part(copied, "request", "message"), Some("copy_done".into()));
+        assert_eq!(part(copied, "response", "command_completed"), Some("COPY 2".into()));
+    }
+
+    #[test]
+    fn too_many_messages_of_an_answer_are_odd_once_and_not_told_of() {
+        let answer = [b"S\0\0\0\x08a\0b\0".repeat(70), b"Z\0\0\0\x05I".to_vec()].concat();
+        let (told, said) = exchanges(&[(0, b"Q\0\0\0\x05\0"), (1, &answer)]);
+        let Some(Value::List(list)) = part(&told[0], "response", "parameter_status") else {
+            panic!("{told:?}")
+        };
+        assert_eq!(list.len(), 64);
+        let is_odd = |it: &&Unit| it.events.has(AppEvent::PgsqlManyResponses);
+        assert_eq!(said.units.iter().filter(is_odd).count(), 1);
+    }
+
+    #[test]
+    fn a_request_to_cancel_is_told_of_at_once() {
+        let (mut pgsql, mut said) = (Pgsql::default(), Said::default());
+        pgsql.take(0, b"\0\0\0\x10\x04\xd2\x16.\0\0\0\x07\0\0\0\x08", &mut said);
+        let request = &said.records[0].objects[0].1;
+        assert_eq!(part(request, "request", "process_id"), Some(7_u32.into()));
+        assert_eq!(part(request, "request", "secret_key"), Some(8_u32.into()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
 use crate::heap::no_heap;
 use crate::rule::{Buffer, Field, Protocol};
-use crate::value::{Object, Value};
+use crate::value::Object;
 
 /// NTP (RFC 5905): requests and answers.
 #[derive(Debug, Default)]
@@ -81,8 +81,10 @@ impl Parser for Mdns {
             said.units.push(unit);
             return;
         };
+        let object = message.multicast_object();
+        // Of a request, rules look at what it asks and at the answers that are known already.
         if !message.is_response {
-            message.records = Default::default();
+            message.records[1..].iter_mut().for_each(Vec::clear);
         }
         self.count += 1;
         let events = message.events.as_slice().iter();
@@ -99,59 +101,12 @@ impl Parser for Mdns {
         if message.is_response {
             message.each_name(&mut |it| keep(Buffer::MdnsResponse, it));
         }
-        let identifier = u16::from_be_bytes([bytes[0], bytes[1]]);
-        unit.tells("mdns", described(&message, identifier));
+        unit.tells("mdns", object);
         let objects = unit.objects.as_ref().clone();
         let number = Some(unit.number);
         said.units.push(unit);
         said.records.push(Record { kind: "mdns", number, objects, side: Some(side) });
     }
-}
-
-fn described(message: &dns::Message, identifier: u16) -> Object {
-    let kind = if message.is_response { "response" } else { "request" };
-    let mut object = Object::default()
-        .with("type", kind)
-        .with("id", identifier)
-        .with("opcode", message.opcode)
-        .with("rcode", message.response_code);
-    let named = |it: &dns::Record| Value::from(Object::default().with("rrname", &it.name));
-    let mut list = |key: &'static str, names: &[dns::Record]| {
-        if !names.is_empty() {
-            object.put(key, Value::List(names.iter().map(named).collect()));
-        }
-    };
-    list("answers", &message.records[0]);
-    list("authorities", &message.records[1]);
-    list("additionals", &message.records[2]);
-    if !message.questions.is_empty() {
-        let asked = message.questions.iter().zip(&message.types);
-        let told = asked.map(|(name, kind)| {
-            Object::default().with("rrname", name).with("rrtype", type_name(*kind))
-        });
-        object.put("queries", told.collect::<Vec<_>>());
-    }
-    object
-}
-
-/// Types of records as EVE spells them.
-fn type_name(kind: u16) -> String {
-    match kind {
-        1 => "a",
-        2 => "ns",
-        5 => "cname",
-        6 => "soa",
-        12 => "ptr",
-        13 => "hinfo",
-        15 => "mx",
-        16 => "txt",
-        28 => "aaaa",
-        33 => "srv",
-        47 => "nsec",
-        255 => "any",
-        other => return other.to_string(),
-    }
-    .to_owned()
 }
 
 /// What is odd about a message of DNS, by the name that it has in multicast DNS.
@@ -180,6 +135,19 @@ mod tests {
         assert_eq!(object.value("packet"), Some(&"write".into()));
         assert_eq!(object.value("file"), Some(&"a.bin".into()));
         assert_eq!(object.value("mode"), Some(&"octet".into()));
+    }
+
+    #[test]
+    fn rules_look_at_answers_that_a_request_of_multicast_dns_knows() {
+        let (mut mdns, mut said) = (Mdns::default(), Said::default());
+        let record = |name: &[u8]| [name, b"\0\x01\0\x01\0\0\0\x09\0\x04\x01\x02\x03\x04"].concat();
+        let head = b"\0\0\0\0\0\x01\0\x01\0\x01\0\0\x01q\0\0\xff\0\x01";
+        let request = [head.as_slice(), &record(b"\x01a\0"), &record(b"\x01b\0")].concat();
+        mdns.take(0, &request, &mut said);
+        let has = |buffer| said.units[0].each(buffer, &mut |_| true);
+        assert!(has(Buffer::MdnsQuery) && has(Buffer::MdnsAnswer));
+        assert!(!has(Buffer::MdnsAuthority) && !has(Buffer::MdnsResponse));
+        assert!(said.records[0].objects[0].1.value("authorities").is_some());
     }
 
     #[test]

@@ -379,7 +379,7 @@ impl Smtp {
         let Some(transaction) = self.transaction.take() else { return };
         let objects = self.objects(&transaction);
         for (name, size, digests) in &transaction.files {
-            let file = FileTold { name, size: *size, digests: *digests, side: 0 };
+            let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
             said.records.push(Record::file(transaction.number, objects.clone(), &file));
         }
         said.records.push(Record {
@@ -438,7 +438,7 @@ impl Smtp {
                     unit.whole_file(size, digests);
                 }
                 let state = if file.is_complete { FileState::Closed } else { FileState::Open };
-                let told = FileTold { name: &file.name, size, digests, side: 0 };
+                let told = FileTold { name: &file.name, size, digests, side: 0, range: None };
                 unit.files.push(told.object(state, transaction.number));
             }
         }

@@ -181,6 +181,8 @@ pub(crate) struct FileTold<'a> {
     pub(crate) digests: Digests,
     /// Who sent it.
     pub(crate) side: usize,
+    /// Its first and last byte in a file of which it is a part.
+    pub(crate) range: Option<[u64; 2]>,
 }
 
 /// How far a file came.
@@ -209,6 +211,10 @@ impl FileTold<'_> {
             .with("stored", false)
             .with("size", self.size)
             .with("tx_id", number);
+        if let Some([start, end]) = self.range {
+            object.put("start", start);
+            object.put("end", end);
+        }
         let Digests { md5, sha1, sha256 } = &self.digests;
         let md5 = md5.as_ref().map(|it| ("md5", &it[..]));
         let sha1 = sha1.as_ref().map(|it| ("sha1", &it[..]));

@@ -6,7 +6,7 @@ use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alerts, TransactionView};
-use crate::application::unit::{FileTold, Record, Said, Unit};
+use crate::application::unit::{Record, Said, Unit};
 use crate::buffers::http;
 use crate::conversation::Message;
 use crate::detector::{Decision, Direction};
@@ -74,9 +74,7 @@ impl Evaluator {
         let side = scene.direction.index();
         let mut said = Said::default();
         for file in transaction.take_files(side) {
-            let size = file.size.unwrap_or_default();
-            let digests = transaction.digests(side, &file);
-            let told = FileTold { name: &file.name, size, digests, side };
+            let told = transaction.told(side, &file);
             let objects = vec![("http", transaction.object())];
             said.records.push(Record::file(number, objects, &told));
         }

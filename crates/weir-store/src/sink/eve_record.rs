@@ -260,6 +260,7 @@ fn converted(told: &RecordValue) -> Value {
     match told {
         RecordValue::Bool(is_so) => (*is_so).into(),
         RecordValue::Number(number) => (*number).into(),
+        RecordValue::Fraction(bits) => f64::from_bits(*bits).into(),
         RecordValue::Text(text) => text.as_str().into(),
         RecordValue::List(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
         RecordValue::Object(inner) => object(inner),

@@ -121,7 +121,7 @@ pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
         "issuerdn" => has("issuer"),
         "notbefore" => has("not_before"),
         "notafter" => has("not_after"),
-        other => has(other) || other == "client",
+        other => has(other) || matches!(other, "client" | "from_proto"),
     };
     let Some(fields) = object.as_object_mut() else { return };
     fields.retain(|name, _| is_wanted(name));

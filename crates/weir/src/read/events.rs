@@ -122,7 +122,7 @@ pub struct Events {
 }
 
 /// What [`Events::of_kinds`] takes.
-pub const EVENT_KINDS: [&str; 38] = [
+pub const EVENT_KINDS: [&str; 39] = [
     "alert",
     "anomaly",
     "bittorrent_dht",
@@ -149,6 +149,7 @@ pub const EVENT_KINDS: [&str; 38] = [
     "pgsql",
     "pop3",
     "quic",
+    "rdp",
     "rfb",
     "rpc",
     "sip",

@@ -344,7 +344,7 @@ impl Smb {
         let object = self.file_object(file, number, side);
         said.records.push(Record::new("smb", number, object.clone()));
         let (size, digests) = (content.size, content.digests());
-        let told = FileTold { name: &file.name, size, digests, side };
+        let told = FileTold { name: &file.name, size, digests, side, range: None };
         said.records.push(Record::file(number, vec![("smb", object)], &told));
     }
 
@@ -440,7 +440,7 @@ impl Smb {
         unit.text(Buffer::FileData, &file.content.bytes);
         unit.tells("smb", self.file_object(file, number, side));
         let (size, digests) = (file.content.size, file.content.digests());
-        let told = FileTold { name: &file.name, size, digests, side };
+        let told = FileTold { name: &file.name, size, digests, side, range: None };
         unit.files.push(told.object(state, number));
         unit
     }

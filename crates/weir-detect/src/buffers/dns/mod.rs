@@ -1,5 +1,6 @@
 //! DNS messages (RFC 1035): the names that they ask for, and what answers say.
 
+mod multicast;
 mod tell;
 
 pub(crate) use tell::{CODES, TYPES};
@@ -101,8 +102,10 @@ pub(crate) struct Message {
     bytes: Vec<u8>,
     /// Names as `www.example.org`, in the case in which they were sent.
     pub(crate) questions: Vec<Vec<u8>>,
+    /// Which of these were longer, and are cut.
+    are_cut: Vec<bool>,
 }
-heap_size!(Message { types, bytes, questions });
+heap_size!(Message { types, bytes, questions, are_cut });
 
 impl Message {
     /// Calls `look` with each name that is asked for until it says yes; whether it did. The root
@@ -132,8 +135,7 @@ impl Message {
             15 => 2,
             _ => return None,
         };
-        let found = name(&self.bytes, record.data.0 + skipped, &mut AppEvents::default());
-        found.map(|it| it.0)
+        name(&self.bytes, record.data.0 + skipped).map(|it| it.text)
     }
 }
 
@@ -141,6 +143,8 @@ impl Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) name: Vec<u8>,
+    /// Its name was longer.
+    is_cut: bool,
     pub(crate) kind: u16,
     ttl: u32,
     /// Where its data stands in the message.
@@ -171,10 +175,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     }
     let mut at = header.len();
     for _ in 0..questions.min(QUESTIONS_MAX) {
-        let (name, end) = name(bytes, at, &mut events)?;
-        message.questions.push(name);
-        at = end + 4;
-        let kind = bytes.get(end..at)?;
+        let name = name(bytes, at)?;
+        name.raise(&mut events);
+        message.questions.push(name.text);
+        message.are_cut.push(name.is_cut);
+        at = name.end + 4;
+        let kind = bytes.get(name.end..at)?;
         message.types.push(u16::from_be_bytes([kind[0], kind[1]]));
     }
     let counts = [word(6), word(8), word(10)].map(usize::from);
@@ -201,14 +207,17 @@ fn read_records(
 ) -> Option<usize> {
     for (section, (count, names)) in counts.into_iter().zip(into).enumerate() {
         for _ in 0..count.min(RECORDS_MAX) {
-            let Some((name, end)) = name(bytes, at, events) else { return Some(section) };
+            let Some(owner) = name(bytes, at) else { return Some(section) };
+            owner.raise(events);
+            let end = owner.end;
             let Some([a, b, _, _, c, d, e, f, high, low]) = bytes.get(end..end + 10) else {
                 return Some(section);
             };
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             at = end + 10 + length;
             names.push(Record {
-                name,
+                name: owner.text,
+                is_cut: owner.is_cut,
                 kind: u16::from_be_bytes([*a, *b]),
                 ttl: u32::from_be_bytes([*c, *d, *e, *f]),
                 data: (end + 10, at),
@@ -224,9 +233,26 @@ fn read_records(
     None
 }
 
-/// The name at `at`, and where it ends there.
-fn name(bytes: &[u8], mut at: usize, events: &mut AppEvents) -> Option<(Vec<u8>, usize)> {
-    let mut name = Vec::new();
+/// A name that was read.
+struct Name {
+    text: Vec<u8>,
+    /// It was longer.
+    is_cut: bool,
+    /// Where it ends, in the place that it was read from.
+    end: usize,
+}
+
+impl Name {
+    fn raise(&self, events: &mut AppEvents) {
+        if self.is_cut {
+            events.raise(AppEvent::DnsNameTooLong);
+        }
+    }
+}
+
+/// The name at `at`.
+fn name(bytes: &[u8], mut at: usize) -> Option<Name> {
+    let (mut text, mut is_cut) = (Vec::new(), false);
     let (mut end, mut parts) = (None, 0);
     loop {
         let length = usize::from(*bytes.get(at)?);
@@ -235,19 +261,17 @@ fn name(bytes: &[u8], mut at: usize, events: &mut AppEvents) -> Option<(Vec<u8>,
             return None;
         }
         match length >> 6 {
-            0 if length == 0 => return Some((name, end.unwrap_or(at + 1))),
+            0 if length == 0 => return Some(Name { text, is_cut, end: end.unwrap_or(at + 1) }),
             0 => {
                 let label = bytes.get(at + 1..at + 1 + length)?;
-                if name.len() < NAME_LEN_MAX {
-                    if !name.is_empty() {
-                        name.push(b'.');
+                if !is_cut {
+                    if !text.is_empty() {
+                        text.push(b'.');
                     }
-                    name.extend_from_slice(label);
+                    text.extend_from_slice(label);
                 }
-                if name.len() > NAME_LEN_MAX {
-                    events.raise(AppEvent::DnsNameTooLong);
-                    name.truncate(NAME_LEN_MAX);
-                }
+                is_cut |= text.len() > NAME_LEN_MAX;
+                text.truncate(NAME_LEN_MAX);
                 at += 1 + length;
             }
             3 => {

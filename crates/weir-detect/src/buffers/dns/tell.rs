@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{AppEvents, Message, Record, name};
+use super::{Message, Record, name};
 use crate::value::{Object, Value, hex};
 
 /// The type of options of the message itself.
@@ -10,8 +10,9 @@ const OPTIONS: u16 = 41;
 /// Texts, and options, of one record, at most.
 const TEXTS_MAX: usize = 64;
 
-/// Types with names (RFC 1035 s3.2.2 and later ones); others are told by their numbers.
-pub(crate) const TYPES: [(u16, &str); 43] = [
+/// Types with names (RFC 1035 s3.2.2 and later ones), those that Suricata names; others are told by
+/// their numbers.
+pub(crate) const TYPES: [(u16, &str); 59] = [
     (1, "A"),
     (2, "NS"),
     (3, "MD"),
@@ -43,18 +44,34 @@ pub(crate) const TYPES: [(u16, &str); 43] = [
     (29, "LOC"),
     (30, "NXT"),
     (33, "SRV"),
+    (34, "ATMA"),
     (35, "NAPTR"),
+    (36, "KX"),
     (37, "CERT"),
+    (38, "A6"),
     (39, "DNAME"),
     (41, "OPT"),
+    (42, "APL"),
     (43, "DS"),
     (44, "SSHFP"),
+    (45, "IPSECKEY"),
     (46, "RRSIG"),
     (47, "NSEC"),
     (48, "DNSKEY"),
-    (64, "SVCB"),
+    (49, "DHCID"),
+    (50, "NSEC3"),
+    (51, "NSEC3PARAM"),
+    (52, "TLSA"),
+    (55, "HIP"),
+    (59, "CDS"),
+    (60, "CDNSKEY"),
     (65, "HTTPS"),
+    (99, "SPF"),
+    (249, "TKEY"),
+    (250, "TSIG"),
+    (254, "MAILA"),
     (255, "ANY"),
+    (256, "URI"),
 ];
 
 /// Response codes with names (RFC 1035 s4.1.1, RFC 2136).
@@ -78,11 +95,7 @@ impl Message {
         object.put("opcode", self.opcode);
         let code = CODES.get(usize::from(self.response_code));
         object.put("rcode", code.map_or_else(|| self.response_code.to_string(), |it| (*it).into()));
-        let questions = self.questions.iter().zip(&self.types).map(|(name, kind)| {
-            Value::from(Object::default().with("rrname", name).with("rrtype", type_name(*kind)))
-        });
-        let questions: Vec<Value> = questions.collect();
-        object.put_some("queries", Some(questions).filter(|it| !it.is_empty()));
+        object.put_some("queries", self.queries(type_name));
         let [answers, authorities, additionals] = &self.records;
         if !answers.is_empty() {
             object.put("answers", self.list(answers));
@@ -93,6 +106,18 @@ impl Message {
             object.put_some(name, Some(list).filter(|it| !it.is_empty()));
         }
         object
+    }
+
+    /// What is asked for, types by the names that they have there.
+    pub(super) fn queries(&self, type_name: impl Fn(u16) -> String) -> Option<Vec<Value>> {
+        let queries = self.questions.iter().zip(&self.types).zip(&self.are_cut);
+        let told = queries.map(|((name, kind), is_cut)| {
+            let mut query = Object::default().with("rrname", name);
+            query.put("rrtype", type_name(*kind));
+            query.put_some("rrname_truncated", is_cut.then_some(true));
+            query.into()
+        });
+        Some(told.collect()).filter(|it: &Vec<Value>| !it.is_empty())
     }
 
     /// Each record, or each of its texts; options of the message itself where there are some.
@@ -107,12 +132,13 @@ impl Message {
             loop {
                 let one = data.next();
                 let mut object = Object::default();
-                object.put("rrname", &record.name);
+                record.put_name(&mut object);
                 object.put("rrtype", type_name(record.kind));
                 object.put("ttl", record.ttl);
                 if let Some(value) = one {
                     object.put(field(record.kind), value);
                 }
+                object.put_some("rdata_truncated", self.is_data_cut(record).then_some(true));
                 list.push(object.into());
                 if data.len() == 0 {
                     break;
@@ -124,7 +150,15 @@ impl Message {
 
     /// Options of the message itself (RFC 6891 s6.1.2); `None`: it has none.
     fn options(&self, record: &Record) -> Option<Value> {
-        let mut data = self.bytes.get(record.data.0..record.data.1)?;
+        let options = self.option_list(record);
+        let object = Object::default().with("rrname", &record.name).with("rrtype", "OPT");
+        let has_some = !options.is_empty();
+        has_some.then(|| object.with("ttl", record.ttl).with("opt", options).into())
+    }
+
+    /// The same, each by its code.
+    pub(super) fn option_list(&self, record: &Record) -> Vec<Value> {
+        let mut data = self.bytes_of(record);
         let mut options = Vec::new();
         while let [code_high, code_low, high, low, rest @ ..] = data {
             let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -136,9 +170,22 @@ impl Message {
                 options.push(Value::from(object));
             }
         }
-        let object = Object::default().with("rrname", &record.name).with("rrtype", "OPT");
-        let has_some = !options.is_empty();
-        has_some.then(|| object.with("ttl", record.ttl).with("opt", options).into())
+        options
+    }
+
+    /// A record's data as they came.
+    pub(super) fn bytes_of(&self, record: &Record) -> &[u8] {
+        self.bytes.get(record.data.0..record.data.1).unwrap_or_default()
+    }
+
+    /// Whether a record's data are a name that was longer.
+    pub(super) fn is_data_cut(&self, record: &Record) -> bool {
+        let skipped = match record.kind {
+            2 | 5 | 12 => 0,
+            15 => 2,
+            _ => return false,
+        };
+        name(&self.bytes, record.data.0 + skipped).is_some_and(|it| it.is_cut)
     }
 
     /// What answers say, by their types.
@@ -160,12 +207,12 @@ impl Message {
     }
 
     /// What a record says, where its type is known: one value, or several texts.
-    fn data(&self, record: &Record) -> Vec<Value> {
+    pub(super) fn data(&self, record: &Record) -> Vec<Value> {
         let (start, end) = record.data;
         let Some(data) = self.bytes.get(start..end) else { return Vec::new() };
         let name_at = |at: usize| {
-            let (name, end) = name(&self.bytes, at, &mut AppEvents::default())?;
-            Some((Value::from(&name), end))
+            let name = name(&self.bytes, at)?;
+            Some((Value::from(&name.text), name.end, name.is_cut))
         };
         let word = |at: usize| Some(u16::from_be_bytes(data.get(at..at + 2)?.try_into().ok()?));
         let number = |at: usize| {
@@ -179,9 +226,11 @@ impl Message {
             10 => Some(Value::from(data)),
             16 => return texts(data),
             6 => (|| {
-                let (primary, at) = name_at(start)?;
-                let (mail, at) = name_at(at)?;
+                let (primary, at, is_primary_cut) = name_at(start)?;
+                let (mail, at, is_mail_cut) = name_at(at)?;
                 let mut object = Object::default().with("mname", primary).with("rname", mail);
+                object.put_some("mname_truncated", is_primary_cut.then_some(true));
+                object.put_some("rname_truncated", is_mail_cut.then_some(true));
                 let numbers = ["serial", "refresh", "retry", "expire", "minimum"];
                 for (place, name) in numbers.into_iter().enumerate() {
                     object.put(name, number(at + 4 * place)?);
@@ -200,6 +249,14 @@ impl Message {
             _ => None,
         };
         one.into_iter().collect()
+    }
+}
+
+impl Record {
+    /// Puts whom it is about.
+    pub(super) fn put_name(&self, object: &mut Object) {
+        object.put("rrname", &self.name);
+        object.put_some("rrname_truncated", self.is_cut.then_some(true));
     }
 }
 
@@ -236,7 +293,7 @@ fn field(kind: u16) -> &'static str {
     }
 }
 
-fn type_name(kind: u16) -> String {
+pub(super) fn type_name(kind: u16) -> String {
     let known = TYPES.iter().find(|it| it.0 == kind);
     known.map_or_else(|| kind.to_string(), |it| it.1.to_owned())
 }

@@ -94,14 +94,16 @@ impl Transaction {
         files.iter().map(record).collect()
     }
 
-    fn told<'a>(&self, side: usize, file: &'a File) -> FileTold<'a> {
+    /// What is told of a file of `side`.
+    pub(crate) fn told<'a>(&self, side: usize, file: &'a File) -> FileTold<'a> {
         let half = if side == 0 { &self.request } else { &self.response };
         let so_far = || match (half, &file.place) {
             (Some(half), None) => half.body_size,
             (_, place) => place.as_ref().map_or(0, |it| it.len() as u64),
         };
         let size = file.size.unwrap_or_else(so_far);
-        FileTold { name: &file.name, size, digests: self.digests(side, file), side }
+        let (digests, range) = (self.digests(side, file), self.range(side));
+        FileTold { name: &file.name, size, digests, side, range }
     }
 }
 

@@ -9,6 +9,7 @@ mod head;
 pub(crate) mod http2;
 mod inflate;
 mod odd;
+mod told;
 mod transaction;
 mod uri;
 

@@ -3,7 +3,7 @@
 use super::http2::{Frames, Header, tell};
 use super::inflate::Inflate;
 use super::odd::is_space;
-use super::uri;
+use super::{told, uri};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::{Digester, Digests, FileDigests};
 use crate::heap::heap_size;
@@ -381,7 +381,7 @@ impl Transaction {
         if side == 0 { self.request.as_mut() } else { self.response.as_mut() }
     }
 
-    fn half(&self, side: usize) -> Option<&Half> {
+    pub(super) fn half(&self, side: usize) -> Option<&Half> {
         if side == 0 { self.request.as_ref() } else { self.response.as_ref() }
     }
 
@@ -499,31 +499,15 @@ impl Transaction {
         if let Some(stream) = &self.stream {
             return tell::object(stream, [self.request.as_ref(), self.response.as_ref()]);
         }
-        const FIELDS: [(usize, &str, Buffer); 9] = [
-            (0, "hostname", Buffer::HttpHost),
-            (0, "url", Buffer::HttpUriRaw),
-            (0, "http_user_agent", Buffer::HttpUserAgent),
-            (0, "http_refer", Buffer::HttpReferer),
-            (0, "http_method", Buffer::HttpMethod),
-            (0, "protocol", Buffer::HttpProtocol),
-            (1, "http_content_type", Buffer::HttpContentType),
-            (1, "redirect", Buffer::HttpLocation),
-            (1, "status", Buffer::HttpStatusCode),
-        ];
-        let mut object = Object::default();
-        for (side, name, buffer) in FIELDS {
-            self.each(side, buffer, &mut |bytes| {
-                let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
-                match number {
-                    Some(number) if name == "status" => object.put(name, number),
-                    _ => object.put(name, bytes),
-                }
-                true
-            });
-        }
+        let mut object = told::object(self);
         let length = self.response.as_ref().map_or(0, |it| it.sent);
         object.put("length", length);
         object
+    }
+
+    /// Whether that side's headers have come.
+    pub(super) fn has_headers(&self, side: usize) -> bool {
+        self.half(side).is_some_and(|it| it.head.tells(Buffer::HttpHeader))
     }
 
     /// Calls `look` with the buffer as that side has it, if it has; what `look` says.

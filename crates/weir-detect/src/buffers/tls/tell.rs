@@ -146,7 +146,27 @@ fn version_name(version: u16) -> String {
         0x302 => "TLS 1.1".into(),
         0x303 => "TLS 1.2".into(),
         0x304 => "TLS 1.3".into(),
+        0x7f01..=0x7f0f => "TLS 1.3 draft-<16".into(),
         0x7f10..=0x7f1c => format!("TLS 1.3 draft-{}", version & 0xff),
-        other => format!("{other:#06x}"),
+        0xfb14..=0xfb17 | 0xfb1a => format!("TLS 1.3 draft-{}-fb", version & 0xff),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_spelt_as_suricata_spells_them() {
+        for (version, name) in [
+            (0x303, "TLS 1.2"),
+            (0x7f0e, "TLS 1.3 draft-<16"),
+            (0x7f1c, "TLS 1.3 draft-28"),
+            (0xfb1a, "TLS 1.3 draft-26-fb"),
+            (0x305, "773"),
+        ] {
+            assert_eq!(version_name(version), name);
+        }
     }
 }

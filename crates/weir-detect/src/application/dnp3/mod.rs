@@ -1,5 +1,7 @@
 //! DNP3 (IEEE 1815): what a master asks of an outstation, and what it answers.
 
+mod points;
+
 use super::names::{DNP3_INDICATIONS, Names};
 use super::unit::{Record, Said, Unit};
 use super::{Held, Parser};
@@ -7,6 +9,7 @@ use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value};
+use points::Head as Points;
 
 const START: [u8; 2] = [0x05, 0x64];
 const HEAD_LEN: usize = 10;
@@ -18,7 +21,10 @@ const OBJECTS_MAX: usize = 256;
 /// Messages in one piece, and points of an object, that are not odd, at most.
 const AT_ONCE_MAX: u32 = 32;
 const POINTS_MAX: u32 = 1 << 16;
-/// Functions of answers.
+/// Points of a message that are told of, at most.
+const TOLD_MAX: usize = 1024;
+/// Functions: what a master reads, and answers.
+const READ: u8 = 1;
 const RESPONSE: u8 = 129;
 const UNSOLICITED: u8 = 130;
 
@@ -181,7 +187,7 @@ fn application_control(control: u8) -> Object {
 
 /// Heads of objects, as far as the lengths of what is between them are known; whether to the end.
 fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool) {
-    let mut all = Vec::new();
+    let (mut all, mut told) = (Vec::new(), 0);
     while let [group, variation, qualifier, behind @ ..] = rest {
         if all.len() == OBJECTS_MAX {
             unit.odd(AppEvent::Dnp3Objects);
@@ -190,7 +196,7 @@ fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool)
         let (prefix, range) = (qualifier >> 4 & 7, qualifier & 15);
         let Some((start, stop, count, behind)) = ranged(range, behind) else { return (all, false) };
         unit.number(Field::Dnp3Object, i64::from(*group) << 8 | i64::from(*variation));
-        let object = Object::default()
+        let mut object = Object::default()
             .with("group", *group)
             .with("variation", *variation)
             .with("qualifier", *qualifier)
@@ -199,23 +205,26 @@ fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool)
             .with("start", start)
             .with("stop", stop)
             .with("count", count);
+        let points = Points { group: *group, variation: *variation, prefix, start, count };
+        // Who reads names objects alone.
+        let length = if function == READ { Some(0) } else { points.content_len() };
+        let is_many = count > POINTS_MAX;
+        let content = length.filter(|_| !is_many).and_then(|it| behind.split_at_checked(it));
+        if let Some((content, _)) = content.filter(|it| !it.0.is_empty()) {
+            let points = points.points(content, TOLD_MAX - told);
+            told += points.len();
+            object.put_some("points", Some(points).filter(|it| !it.is_empty()));
+        }
         all.push(object.into());
-        if count > POINTS_MAX {
-            unit.odd(AppEvent::Dnp3Points);
+        match content {
+            Some((_, behind)) => rest = behind,
+            None if is_many => unit.odd(AppEvent::Dnp3Points),
+            None if length.is_none() => unit.odd(AppEvent::Dnp3Object),
+            None => {}
+        }
+        if content.is_none() {
             return (all, false);
         }
-        // Who reads names objects alone.
-        let length = match function {
-            1 => Some(0),
-            _ => content_len(*group, *variation, prefix, count),
-        };
-        let Some(behind) = length.and_then(|it| behind.get(it..)) else {
-            if length.is_none() {
-                unit.odd(AppEvent::Dnp3Object);
-            }
-            return (all, false);
-        };
-        rest = behind;
     }
     (all, rest.is_empty())
 }
@@ -241,51 +250,6 @@ fn ranged(range: u8, bytes: &[u8]) -> Option<(u32, u32, u32, &[u8])> {
     }
     let count = number(0, width)?;
     Some((0, 0, count, &bytes[width..]))
-}
-
-/// Bytes of so many points of a kind, with what stands before each; `None`: a kind that is not
-/// known.
-fn content_len(group: u8, variation: u8, prefix: u8, count: u32) -> Option<usize> {
-    let count = count as usize;
-    let bits = |each: usize| Some((count * each).div_ceil(8));
-    let size = match (group, variation) {
-        (_, 0) | (60, _) => 0,
-        (1 | 10 | 80, 1) => return bits(1),
-        (3, 1) => return bits(2),
-        (1 | 3 | 10, 2) | (2 | 4 | 11, 1) => 1,
-        (2 | 4 | 11, 2) => 7,
-        (2 | 4, 3) => 3,
-        (12, 1) => 11,
-        (20 | 21, 1) | (22 | 23, 1) => 5,
-        (20 | 21, 2) | (22 | 23, 2) => 3,
-        (20 | 21, 5 | 9) => 4,
-        (20 | 21, 6 | 10) => 2,
-        (22 | 23, 5) => 11,
-        (22 | 23, 6) => 9,
-        (30, 1 | 5) | (31, 1 | 7) | (32, 1 | 5) | (33, 1 | 5) => 5,
-        (30, 2) | (31, 2) | (32, 2) | (33, 2) => 3,
-        (30, 3) => 4,
-        (30, 4) => 2,
-        (30, 6) | (32, 6) | (33, 6) => 9,
-        (32 | 33, 3) => 11,
-        (32 | 33, 4) => 9,
-        (32 | 33, 7) => 11,
-        (40, 1 | 3) | (41, 1 | 3) | (42, 1) => 5,
-        (40, 2) | (41, 2) | (42, 2) => 3,
-        (40 | 41, 4) => 9,
-        (50 | 51, 1) => 6,
-        (50, 3) | (51, 2) => 6,
-        (52, _) => 2,
-        _ => return None,
-    };
-    let before = match prefix {
-        0 => 0,
-        1 => 1,
-        2 => 2,
-        3 => 4,
-        _ => return None,
-    };
-    count.checked_mul(size + before)
 }
 
 /// Whether the last two bytes are the checksum of those before (IEEE 1815 s9.2.4.4).

@@ -1,0 +1,141 @@
+//! What is told of a request and its response of HTTP/1: EVE's `http`.
+
+use super::Transaction;
+use crate::rule::Buffer;
+use crate::value::Object;
+
+/// Fields, by who said what they tell.
+const FIELDS: [(usize, &str, Buffer); 9] = [
+    (0, "hostname", Buffer::HttpHost),
+    (0, "url", Buffer::HttpUriRaw),
+    (0, "http_user_agent", Buffer::HttpUserAgent),
+    (0, "http_refer", Buffer::HttpReferer),
+    (0, "http_method", Buffer::HttpMethod),
+    (0, "protocol", Buffer::HttpProtocol),
+    (1, "http_content_type", Buffer::HttpContentType),
+    (1, "redirect", Buffer::HttpLocation),
+    (1, "status", Buffer::HttpStatusCode),
+];
+
+pub(super) fn object(transaction: &Transaction) -> Object {
+    let mut object = Object::default();
+    for (side, name, buffer) in FIELDS {
+        transaction.each(side, buffer, &mut |bytes| {
+            let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
+            match number {
+                Some(number) if name == "status" => object.put(name, number),
+                _ => object.put(name, bytes),
+            }
+            true
+        });
+    }
+    // Whom a tunnel leads to stands in its target.
+    let is_tunnel = transaction.each(0, Buffer::HttpMethod, &mut |it| it == b"CONNECT");
+    let host = if is_tunnel { Buffer::HttpUriRaw } else { Buffer::HttpHostRaw };
+    transaction.each(0, host, &mut |host| {
+        object.put_some("http_port", port(host));
+        true
+    });
+    let half = transaction.half(1).filter(|_| transaction.has_headers(1));
+    if let Some(range) = half.and_then(|it| it.header(b"content-range")) {
+        object.put("content_range", content_range(range));
+    }
+    object
+}
+
+/// The port that a host has behind it.
+fn port(host: &[u8]) -> Option<u16> {
+    let behind = match host.iter().position(|it| *it == b']') {
+        Some(bracket) => &host[bracket + 1..],
+        None => &host[host.iter().position(|it| *it == b':')?..],
+    };
+    let digits = std::str::from_utf8(behind.strip_prefix(b":")?).ok()?;
+    digits.parse().ok().filter(|it| *it != 0)
+}
+
+impl Transaction {
+    /// The first and the last byte of a response in a content of which it is a part.
+    pub(crate) fn range(&self, side: usize) -> Option<[u64; 2]> {
+        let header = self.half(side).filter(|_| side == 1)?.header(b"content-range")?;
+        let Range { part: Some([start, end]), size: Some(size) } = Range::read(header)? else {
+            return None;
+        };
+        let is_part = start <= end && end < size && end - start + 1 < size;
+        is_part.then_some([start, end])
+    }
+}
+
+/// Which part of a content was sent, and of how much (RFC 9110 s14.4).
+struct Range {
+    /// Its first byte, and its last.
+    part: Option<[u64; 2]>,
+    size: Option<u64>,
+}
+
+impl Range {
+    fn read(raw: &[u8]) -> Option<Self> {
+        let blank = raw.iter().position(|it| *it == b' ')?;
+        let mut rest = raw[blank..].trim_ascii_start();
+        let mut part = None;
+        if let Some(behind) = rest.strip_prefix(b"*") {
+            rest = behind;
+        } else {
+            let start = digits(&mut rest)?;
+            rest = rest.strip_prefix(b"-")?;
+            part = Some([start, digits(&mut rest)?]);
+        }
+        rest = rest.strip_prefix(b"/")?;
+        let size = if rest.starts_with(b"*") { None } else { Some(digits(&mut rest)?) };
+        Some(Self { part, size })
+    }
+}
+
+fn content_range(raw: &[u8]) -> Object {
+    let mut object = Object::default().with("raw", raw);
+    if let Some(Range { part, size }) = Range::read(raw) {
+        object.put_some("start", part.map(|it| it[0]));
+        object.put_some("end", part.map(|it| it[1]));
+        object.put_some("size", size);
+    }
+    object
+}
+
+/// The number that stands first, which is taken away.
+fn digits(rest: &mut &[u8]) -> Option<u64> {
+    let end = rest.iter().position(|it| !it.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, behind) = rest.split_at(end);
+    *rest = behind;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    #[test]
+    fn a_range_tells_what_is_known_of_it() {
+        for (text, numbers) in [
+            ("bytes 10-19/100", [Some(10_u64), Some(19), Some(100)]),
+            ("bytes */100", [None, None, Some(100)]),
+            ("bytes 5-9/*", [Some(5), Some(9), None]),
+            ("bytes 5-/9", [None; 3]),
+            ("garbage", [None; 3]),
+        ] {
+            let range = content_range(text.as_bytes());
+            assert_eq!(range.value("raw"), Some(&text.into()));
+            for (name, number) in ["start", "end", "size"].into_iter().zip(numbers) {
+                assert_eq!(range.value(name), number.map(Value::from).as_ref(), "{name} of {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_is_a_number_behind_the_host() {
+        assert_eq!(port(b"h.example:8080"), Some(8080));
+        assert_eq!(port(b"[2001:db8::1]:81"), Some(81));
+        for none in ["h.example", "[2001:db8::1]", "h:0", "h:x", "h:99999", "h:"] {
+            assert_eq!(port(none.as_bytes()), None, "{none}");
+        }
+    }
+}
