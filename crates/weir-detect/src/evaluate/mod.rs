@@ -337,7 +337,9 @@ impl Evaluator {
         if progress.is_renewed {
             flow.renew();
         }
-        self.has_parser_error = progress.said.has_failed && flow.fail();
+        // A stream's parser gives up once; that of datagrams goes on with the next.
+        let is_first = progress.said.has_failed && flow.fail();
+        self.has_parser_error = is_first || (progress.said.has_failed && !view.is_tcp());
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);

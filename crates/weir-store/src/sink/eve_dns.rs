@@ -19,6 +19,9 @@ pub enum DnsVersion {
 const ANSWERED: [&str; 12] =
     ["id", "flags", "qr", "aa", "tc", "rd", "ra", "z", "opcode", "rcode", "answers", "grouped"];
 
+/// What version 3 says of a question, and version 2 beside the rest.
+const QUESTION: [&str; 3] = ["rrname", "rrname_truncated", "rrtype"];
+
 impl DnsVersion {
     /// The events for one of kind `dns`, as the detector tells it.
     pub fn events(self, event: Event) -> Vec<Event> {
@@ -57,7 +60,7 @@ fn questions(told: &Value) -> Vec<Value> {
         object.insert("version".into(), 2.into());
         object.insert("type".into(), "query".into());
         put(&mut object, told, &["id"]);
-        put(&mut object, it, &["rrname", "rrtype"]);
+        put(&mut object, it, &QUESTION);
         put(&mut object, told, &["tx_id", "z", "opcode"]);
         object.into()
     };
@@ -69,7 +72,7 @@ fn answer(told: &Value) -> Value {
     object.insert("version".into(), 2.into());
     object.insert("type".into(), "answer".into());
     put(&mut object, told, &ANSWERED);
-    put(&mut object, &told["queries"][0], &["rrname", "rrtype"]);
+    put(&mut object, &told["queries"][0], &QUESTION);
     put(&mut object, told, &["authorities", "additionals"]);
     object.into()
 }

@@ -93,7 +93,8 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
     if let Some(path) = case.setting("threshold-file") {
         options.filters = text(&file(case, &path))?;
     }
-    let classes = case.setting("classification-file");
+    // Suricata's own has the classes that are built in.
+    let classes = case.setting("classification-file").filter(|it| !it.contains("${SRCDIR}"));
     let classes = classes.map(|it| text(&file(case, &it))).transpose()?;
     options.classes.read(classes.as_deref().unwrap_or(CLASSES));
     options.reputation = reputation(case)?;

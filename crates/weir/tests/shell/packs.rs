@@ -119,7 +119,11 @@ fn has_form(value: &Value, form: Form) -> bool {
             is_day(day, '-') && time.get(..8).is_some_and(is_time)
         }
         Day => is_day(text, '_') || is_day(text, '-'),
-        TwoWords => text == "UNDETERMINED" || text.split_once(' ').is_some(),
+        // A version that nobody knows is a number alone, also as Suricata writes it.
+        TwoWords => {
+            let is_unknown = text == "UNDETERMINED" || text.bytes().all(|it| it.is_ascii_digit());
+            is_unknown || text.contains(' ')
+        }
         Names => text.split(", ").all(|it| it.contains('=')),
         OneOf(words) => words.contains(&text),
     }
