@@ -327,10 +327,8 @@ impl Detector {
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         let wants_events = rules.needs().events || evaluator.tells_events;
         self.is_settled = false;
-        if rules.is_empty()
-            && evaluator.records.is_none()
-            && !evaluator.limits.refuses_parser_errors
-        {
+        let has_to = evaluator.records.is_some() || evaluator.limits.refuses_parser_errors;
+        if rules.is_empty() && !has_to {
             return Decision::Pass;
         }
         let own = match packet.decoded {

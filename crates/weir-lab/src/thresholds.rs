@@ -161,7 +161,7 @@ impl Threshold {
 /// The table, a row each, as Markdown.
 pub fn table(intervals: &[Interval]) -> String {
     let mut text = String::from(
-        "| rule | attack | its threshold | twins reach | attacks reach | at a tenth of their rate | seeds |\n\
+        "| rule | attack | threshold | twins reach | attacks reach | at a tenth | seeds |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for it in intervals {

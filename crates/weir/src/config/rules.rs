@@ -18,8 +18,8 @@
 //! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
 //! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
-//! eve_dns = 3                       # [3] version of `dns` objects there: 3, as Suricata 8 writes them,
-//!                                   # or 2, which Elastic's integration for Suricata reads
+//! eve_dns = 3                       # [3] version of `dns` records there: 3, as Suricata 8 writes
+//!                                   # them, or 2, which Elastic's integration for Suricata reads
 //! fast = "/var/log/weir/fast.log"   # [none] file for alerts, one line each; needs `eve`
 //! flows = 262144                    # [262144] flows with rule state, per pair
 //! memory_mib = 1024                 # [1024] memory for what flows say, per pair; then the flows

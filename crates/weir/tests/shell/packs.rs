@@ -1,7 +1,7 @@
-//! EVE as Elastic's integration for Suricata reads it: each field that its ingest pipelines convert,
-//! split or compare has the form that the step wants (elastic/integrations, packages/suricata,
-//! data_stream/eve: elasticsearch/ingest_pipeline and fields). A step that cannot be carried out
-//! ends the pipeline, and the event is stored as an error.
+//! EVE as Elastic's integration for Suricata reads it: each field that its ingest pipelines
+//! convert, split or compare has the form that the step wants (elastic/integrations,
+//! packages/suricata, data_stream/eve: elasticsearch/ingest_pipeline and fields). A step that
+//! cannot be carried out ends the pipeline, and the event is stored as an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
