@@ -5,7 +5,7 @@ mod limits;
 use std::sync::Arc;
 
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Network, Parsed};
+use weir_wire::parse::{Network, Parsed, Transport};
 
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
@@ -299,7 +299,10 @@ impl Detector {
         let limits = &self.evaluator.limits;
         let flow = self.flows.taken(*slot);
         let is_midstream = || flow.is_some_and(Flow::is_midstream);
-        let has_failed = || flow.is_some_and(Flow::is_unreadable);
+        // One datagram that cannot be read says nothing of the next, and anybody can forge one.
+        let is_stream = matches!(packet.parsed.transport, Transport::Tcp { .. });
+        let is_odd = is_stream || self.evaluator.has_parser_error;
+        let has_failed = || is_odd && flow.is_some_and(Flow::is_unreadable);
         let refused = match self.evaluator.refused {
             None if limits.refuses_midstream && is_midstream() => Some(Unseen::Beginning),
             None if limits.refuses_parser_errors && has_failed() => Some(Unseen::ParserError),
@@ -308,12 +311,19 @@ impl Detector {
         let Some(why) = refused else { return Decision::Pass };
         let cuts_off = why == Unseen::ParserError && !limits.only_watches;
         if let Some(flow) = self.flows.at(slot) {
-            flow.is_cut_off |= cuts_off;
+            flow.is_cut_off |= cuts_off && is_stream;
             let view = View::new(packet.bytes, packet.parsed, Vlans::of(packet.parsed), &[]);
             let reason = if cuts_off { "applayer error" } else { "stream error" };
             self.evaluator.note_drop(now, reason, &view, flow, direction);
         }
         Decision::Unseen(why)
+    }
+
+    /// Has a flow whose parser has given up go on nevertheless: it is of a host that is let pass.
+    pub fn excuse(&mut self, slot: &mut FlowSlot) {
+        if let Some(flow) = self.flows.at(slot) {
+            flow.excuse();
+        }
     }
 
     fn look(

@@ -116,6 +116,8 @@ pub(crate) struct Flow {
     pub(crate) dropped_by: Option<RuleIndex>,
     /// The parser of its application has given up.
     has_failed: bool,
+    /// It goes on for all that.
+    is_excused: bool,
     /// For that, nothing more of it passes.
     pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
@@ -206,7 +208,7 @@ impl Flow {
         self.odd.clear();
         self.counts.clear();
         self.is_bypassed = false;
-        (self.has_failed, self.is_cut_off) = (false, false);
+        (self.has_failed, self.is_excused, self.is_cut_off) = (false, false, false);
         (self.bypassed, self.parent) = (None, None);
     }
 
@@ -241,9 +243,14 @@ impl Flow {
         !std::mem::replace(&mut self.has_failed, true)
     }
 
-    /// Whether the parser of its application has given up, and no rule lets it pass without a look.
+    /// Whether the parser of its application has given up, and nobody lets it pass for all that.
     pub(crate) fn is_unreadable(&self) -> bool {
-        self.has_failed && !self.is_passed && !self.is_bypassed
+        self.has_failed && !self.is_excused && !self.is_passed && !self.is_bypassed
+    }
+
+    /// It goes on although its parser has given up.
+    pub(crate) fn excuse(&mut self) {
+        (self.is_excused, self.is_cut_off) = (true, false);
     }
 
     /// Whether the rest of it is dropped.

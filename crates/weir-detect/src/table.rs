@@ -136,6 +136,13 @@ impl FlowTable {
         detector.stream(entry.slot, entry.direction(from_first))
     }
 
+    /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
+    pub fn excuse(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
+        if let Some(entry) = self.entries.get_mut(&key(packet).0) {
+            detector.excuse(&mut entry.slot);
+        }
+    }
+
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
     pub fn inspect(
         &mut self,

@@ -39,6 +39,10 @@ struct Head {
 
 impl Parser for Ike {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        // What keeps a translator's mapping alive (RFC 3948 s2.3).
+        if bytes == [0xff] {
+            return;
+        }
         let bytes = bytes.strip_prefix(NOT_ESP).unwrap_or(bytes);
         let mut unit = Unit::new(Protocol::Ike, self.count);
         let Some(head) = head(bytes) else {

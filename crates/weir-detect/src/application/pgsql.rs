@@ -16,6 +16,8 @@ const LENGTH_MAX: u32 = 1 << 30;
 /// Requests that wait for an answer, and parameters of one, at most.
 const WAITING_MAX: usize = 64;
 const PARAMETERS_MAX: usize = 64;
+/// Bytes of one text that are told of, at most.
+const TEXT_LEN_MAX: usize = 2048;
 /// Messages of an answer that are not odd, at most, rows and pieces of a copy together one
 /// (Suricata's limit).
 const RESPONSES_MAX: u64 = 64;
@@ -48,6 +50,8 @@ struct Exchange {
     is_copy: bool,
     /// Messages of the server, rows together one.
     responses: u64,
+    /// One of them was odd.
+    is_odd: bool,
 }
 heap_size!(Exchange { request, query, response, parameters });
 
@@ -160,6 +164,8 @@ impl Pgsql {
         let letter = self.held[1].take(1)?[0];
         self.asked_for_tls = false;
         self.is_tls = letter == b'S';
+        // All that follows is encrypted by GSS-API.
+        self.is_over = letter == b'G';
         if let Some(exchange) = self.waiting.back_mut() {
             exchange.response.put("ssl_accepted", self.is_tls);
         }
@@ -237,6 +243,8 @@ impl Pgsql {
     fn copy_ends(&mut self, name: &'static str, value: &[u8], said: &mut Said) {
         self.takes_copy = false;
         let Some(copy) = self.waiting.back_mut().filter(|it| it.is_copy) else { return };
+        // It ends once.
+        copy.is_copy = false;
         let data = Object::default().with("msg_count", copy.rows).with("data_size", copy.row_bytes);
         copy.request = Some(Object::default().with("copy_data_in", data).with(name, value));
         said.units.push(copy.unit());
@@ -269,10 +277,15 @@ impl Pgsql {
     fn told(&mut self, kind: u8, length: u32, body: &[u8], said: &mut Said) {
         let code = word(body, 0).filter(|it| authentication(*it).is_some());
         if kind == b'R' && code.is_none() {
-            let waiting = self.waiting.front();
-            let mut unit = waiting.map_or(Unit::new(Protocol::Pgsql, self.count), Exchange::unit);
-            unit.odd(AppEvent::PgsqlResponse);
-            return said.units.push(unit);
+            // Once an exchange, and without what is told of it: a server may send any number.
+            let waiting = self.waiting.front_mut();
+            let number = waiting.as_ref().map_or(self.count, |it| it.number);
+            if !waiting.is_some_and(|it| std::mem::replace(&mut it.is_odd, true)) {
+                let mut unit = Unit::new(Protocol::Pgsql, number);
+                unit.odd(AppEvent::PgsqlResponse);
+                said.units.push(unit);
+            }
+            return;
         }
         // What nobody asked for is not told of.
         let Some(exchange) = self.waiting.front_mut() else { return };
@@ -386,6 +399,8 @@ impl Exchange {
                 let name = until_nul(body);
                 let value = until_nul(body.get(name.len() + 1..).unwrap_or_default());
                 if self.parameters.len() < PARAMETERS_MAX {
+                    let name = &name[..name.len().min(TEXT_LEN_MAX)];
+                    let value = &value[..value.len().min(TEXT_LEN_MAX)];
                     let pair = Object::default().with(crate::value::text(name), value);
                     self.parameters.push(pair.into());
                 }
@@ -404,6 +419,7 @@ impl Exchange {
         }
     }
 
+    /// What is told of it, long texts cut.
     fn object(&self) -> Object {
         let mut object = Object::default().with("tx_id", self.number + 1);
         object.put_some("request", self.request.clone());
@@ -414,6 +430,7 @@ impl Exchange {
         if !response.is_empty() {
             object.put("response", response);
         }
+        object.shorten(TEXT_LEN_MAX);
         object
     }
 
@@ -499,7 +516,7 @@ fn fields(bytes: &[u8], response: &mut Object) {
             b'H' => "hint",
             _ => continue,
         };
-        response.put(name, text);
+        response.put(name, &text[..text.len().min(TEXT_LEN_MAX)]);
     }
 }
 
@@ -544,6 +561,19 @@ mod tests {
     fn part(exchange: &Object, side: &str, name: &str) -> Option<Value> {
         let Some(Value::Object(part)) = exchange.value(side) else { return None };
         part.value(name).cloned()
+    }
+
+    #[test]
+    fn what_a_server_says_again_and_again_is_told_once_and_long_texts_are_cut() {
+        let parameter = [b"S\0\0\xea\x64a\0".as_slice(), &[0xff; 59_997], b"\0"].concat();
+        let mut said: Vec<(usize, &[u8])> = vec![(0, b"Q\0\0\0\x09COPY\0")];
+        said.extend([(1, parameter.as_slice()); 4]);
+        said.extend([(1, b"R\0\0\0\x08\0\0\0\x04".as_slice()); 100]);
+        let (_, told) = exchanges(&said);
+        let odd = told.units.iter().filter(|it| it.events.has(AppEvent::PgsqlResponse)).count();
+        assert_eq!(odd, 1);
+        let size = |it: &Unit| it.objects.iter().map(|it| it.1.heap_size()).sum::<usize>();
+        assert!(told.units.iter().all(|it| size(it) < 64 * 1024));
     }
 
     #[test]

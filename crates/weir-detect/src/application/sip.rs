@@ -75,6 +75,10 @@ impl Sip {
 impl Parser for Sip {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let Some(held) = &mut self.held else {
+            // What keeps a mapping alive (RFC 5626 s3.5, s4.4.2): blanks, or STUN.
+            if bytes.iter().all(|it| matches!(it, b'\r' | b'\n' | 0)) || is_stun(bytes) {
+                return;
+            }
             let end = end_of_head(bytes).unwrap_or(bytes.len());
             return self.message(side, &bytes[..end], &bytes[end..], said);
         };
@@ -110,6 +114,11 @@ impl Parser for Sip {
             self.message(side, &message[..end], &message[end..], said);
         }
     }
+}
+
+/// Whether it is a message of STUN, by its cookie (RFC 8489 s5).
+fn is_stun(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|it| it >> 6 == 0) && bytes.get(4..8) == Some(b"\x21\x12\xa4\x42")
 }
 
 /// Where a head ends, its empty line included.

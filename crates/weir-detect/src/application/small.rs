@@ -42,6 +42,10 @@ pub(crate) struct Tftp {
 
 impl Parser for Tftp {
     fn take(&mut self, _: usize, bytes: &[u8], said: &mut Said) {
+        // Data, acknowledgments, errors and options may come on the same ports.
+        if matches!(bytes, [0, 3..=6, ..]) {
+            return;
+        }
         let Some((kind, file, mode)) = request_of_tftp(bytes) else {
             said.has_failed = true;
             return;

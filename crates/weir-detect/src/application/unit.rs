@@ -37,6 +37,9 @@ pub(crate) struct Unit {
     pub(crate) files: Vec<Object>,
 }
 
+/// Bytes of a file's name that are told, at most.
+const FILE_NAME_LEN_MAX: usize = 4096;
+
 /// Objects of an event.
 pub(crate) type Objects = Vec<(&'static str, Object)>;
 
@@ -205,7 +208,7 @@ impl FileTold<'_> {
             FileState::Truncated => "TRUNCATED",
         };
         let mut object = Object::default()
-            .with("filename", self.name)
+            .with("filename", &self.name[..self.name.len().min(FILE_NAME_LEN_MAX)])
             .with("gaps", false)
             .with("state", state)
             .with("stored", false)

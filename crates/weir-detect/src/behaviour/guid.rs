@@ -32,7 +32,8 @@ pub(crate) struct Host {
 
 impl Host {
     fn is_same(&self, other: &Self) -> bool {
-        self.mac == other.mac || self.address == other.address
+        let has_mac = self.mac != [0; 6];
+        (has_mac && self.mac == other.mac) || self.address == other.address
     }
 }
 

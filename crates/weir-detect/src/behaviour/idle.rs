@@ -102,7 +102,7 @@ impl Idle {
 
     /// A connection is complete, of these two directions.
     fn complete(&mut self, now: Time, requester: Direction, responder: Direction) {
-        if self.awaited.len() == ENTRIES_MAX {
+        if self.awaited.len() == ENTRIES_MAX && !self.forget_used() {
             return;
         }
         let first = self.unused.key(requester);
@@ -110,6 +110,20 @@ impl Idle {
         *self.unused.enter(now, requester).0 = unused;
         *self.unused.enter(now, responder).0 = unused;
         self.awaited.push_back((now, first));
+    }
+
+    /// Lets the oldest ones go that were used or ended since, up to the first that was not; whether
+    /// there is room then.
+    fn forget_used(&mut self) -> bool {
+        let Self { awaited, unused, .. } = self;
+        while let Some((since, first)) = awaited.front().copied() {
+            let known = unused.get_key(first);
+            if known.is_some_and(|it| it.first == first && it.since == since) {
+                break;
+            }
+            awaited.pop_front();
+        }
+        awaited.len() < ENTRIES_MAX
     }
 
     /// A connection is used in that direction, or ends; whose it is, if it was idle.

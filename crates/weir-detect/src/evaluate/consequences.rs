@@ -63,7 +63,9 @@ impl Evaluator {
             self.note_drop(now, "flow drop", view, flow, direction);
             return Some(Decision::Drop { rule });
         }
-        if flow.is_cut_off && self.limits.refuses_parser_errors && !self.limits.only_watches {
+        // Other settings may run since.
+        flow.is_cut_off &= self.limits.refuses_parser_errors && !self.limits.only_watches;
+        if flow.is_cut_off {
             self.note_drop(now, "exception policy flow drop", view, flow, direction);
             return Some(Decision::Unseen(Unseen::ParserError));
         }

@@ -129,7 +129,33 @@ fn lines_of_text_and_frames_that_are_found_again_end_nothing() {
 }
 
 #[test]
-fn flows_of_datagrams_end_at_what_is_no_message_of_theirs() {
+fn what_keeps_a_mapping_alive_and_others_on_the_same_ports_ends_nothing() {
+    let stun = b"\0\x01\0\0\x21\x12\xa4\x42transaction.";
+    let register: &[u8] = b"REGISTER sip:a SIP/2.0\r\n\r\n";
+    assert_eq!(datagrams(5060, &[register, b"\r\n\r\n", b"\0\0\0\0", stun, register]), None);
+    let request: &[u8] = b"\0\x01file\0octet\0";
+    let (data, options): (&[u8], &[u8]) = (b"\0\x03\0\x01abc", b"\0\x06tsize\x000\0");
+    assert_eq!(datagrams(69, &[request, options, data]), None);
+    let ike = [&[7; 16][..], &[0, 0x20, 34, 8, 0, 0, 0, 0, 0, 0, 0, 28]].concat();
+    assert_eq!(datagrams(500, &[&ike, b"\xff", &ike]), None);
+}
+
+#[test]
+fn postgresql_that_is_encrypted_by_gss_api_is_not_read() {
+    reads_on(
+        5432,
+        &[
+            (C, b"\0\0\0\x08\x04\xd2\x16/"),
+            (S, b"N"),
+            (C, b"\0\0\0\x08\x04\xd2\x160"),
+            (S, b"G"),
+            (C, b"\0\0\0\x40 a token of GSS-API"),
+        ],
+    );
+}
+
+#[test]
+fn datagrams_are_dropped_that_are_no_message_of_their_flow() {
     let ends = |port, first: &[u8], other: &[u8]| {
         assert_eq!(datagrams(port, &[first, other, first]), Some(1), "{port}");
         assert_eq!(datagrams(port, &[first, first]), None, "{port}");

@@ -342,7 +342,10 @@ impl Detection {
             Decision::Pass => return Ok(()),
             Decision::Drop { rule } => (rule, false),
             Decision::Reject { rule } => (rule, may_answer),
-            Decision::Unseen(_) if is_spared || self.mode == RuleMode::Watch => {
+            Decision::Unseen(why) if is_spared || self.mode == RuleMode::Watch => {
+                if is_spared && why == Unseen::ParserError {
+                    self.flows.excuse(&mut self.detector, packet);
+                }
                 self.would_drop += 1;
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use weir_detect::record::DropRecord;
 use weir_engine::detect::{DetectionRecord, RuleMode};
+use weir_engine::plain::Blocks;
 
 use super::inline::{ATTACKER, VICTIM, gateway, ipv4, segment, udp_payload};
 use super::*;
@@ -99,9 +100,9 @@ fn a_dropped_flow_is_not_begun_anew_by_who_is_dropped() {
 }
 
 #[test]
-fn the_rest_of_a_flow_of_datagrams_is_dropped_likewise() {
+fn a_datagram_that_cannot_be_read_is_dropped_alone() {
     const NTP: &[u8] = &[0x23; 48];
-    for (drops, arrive) in [(false, 4), (true, 1)] {
+    for (drops, arrive) in [(false, 4), (true, 2)] {
         let set = |policy: &mut Policy| {
             if drops {
                 drops_errors(policy)
@@ -113,6 +114,20 @@ fn the_rest_of_a_flow_of_datagrams_is_dropped_likewise() {
         let dropped = gateway.dropped(Side::Wire, DropReason::ParserError);
         assert_eq!(dropped, 4 - arrive as u64);
     }
+}
+
+#[test]
+fn a_flow_of_a_host_on_the_allow_list_goes_on_both_ways_and_is_looked_at() {
+    let blocks = std::sync::Arc::new(Blocks::default());
+    blocks.replace(&[], &[Prefix::new(IpAddr::from(ATTACKER), 32)]);
+    let mut gateway = gateway(RULE, |policy| {
+        drops_errors(policy);
+        policy.blocks = Some(blocks);
+    });
+    let sent = connection(&[BANNER, BROKEN, b"evil"]);
+    assert_eq!(gateway.receive(Side::Wire, &sent).len(), sent.len());
+    assert_eq!(gateway.receive(Side::Host, &[answer(5000, PSH_ACK, b"what?")]).len(), 1);
+    assert_eq!(alerts(&mut gateway), 1);
 }
 
 #[test]

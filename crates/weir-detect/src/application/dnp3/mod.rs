@@ -134,7 +134,8 @@ impl Dnp3 {
         let mut application = Object::default()
             .with("control", application_control(*control))
             .with("function_code", *function);
-        let (objects, is_complete) = objects(rest, *function, &mut unit);
+        let most = if self.at_once > AT_ONCE_MAX { 0 } else { TOLD_MAX };
+        let (objects, is_complete) = objects(rest, *function, most, &mut unit);
         if !objects.is_empty() {
             application.put("objects", Value::List(objects));
         }
@@ -185,8 +186,9 @@ fn application_control(control: u8) -> Object {
         .with("sequence", control & 0x0f)
 }
 
-/// Heads of objects, as far as the lengths of what is between them are known; whether to the end.
-fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool) {
+/// Heads of objects, as far as the lengths of what is between them are known, and `most` of their
+/// points; whether to the end.
+fn objects(mut rest: &[u8], function: u8, most: usize, unit: &mut Unit) -> (Vec<Value>, bool) {
     let (mut all, mut told) = (Vec::new(), 0);
     while let [group, variation, qualifier, behind @ ..] = rest {
         if all.len() == OBJECTS_MAX {
@@ -211,7 +213,7 @@ fn objects(mut rest: &[u8], function: u8, unit: &mut Unit) -> (Vec<Value>, bool)
         let is_many = count > POINTS_MAX;
         let content = length.filter(|_| !is_many).and_then(|it| behind.split_at_checked(it));
         if let Some((content, _)) = content.filter(|it| !it.0.is_empty()) {
-            let points = points.points(content, TOLD_MAX - told);
+            let points = points.points(content, most - told);
             told += points.len();
             object.put_some("points", Some(points).filter(|it| !it.is_empty()));
         }

@@ -76,12 +76,13 @@ impl Rdp {
         if *bytes.first()? != VERSION {
             self.is_tls = bytes[0] == HANDSHAKE;
             self.is_over = !self.is_tls;
+            said.has_failed |= self.is_over;
             return Some(());
         }
         let head: [u8; HEAD_LEN] = *bytes.first_chunk()?;
         let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
         if length < HEAD_LEN {
-            self.is_over = true;
+            (self.is_over, said.has_failed) = (true, true);
             return None;
         }
         let packet = self.held[side].take(length)?;
@@ -105,7 +106,7 @@ impl Rdp {
         let head: [u8; RECORD_HEAD_LEN] = *self.held[side].bytes().first_chunk()?;
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if length > RECORD_LEN_MAX {
-            self.is_over = true;
+            (self.is_over, said.has_failed) = (true, true);
             return None;
         }
         let record = self.held[side].take(RECORD_HEAD_LEN + length)?;

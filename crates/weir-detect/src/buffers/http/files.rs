@@ -73,7 +73,12 @@ impl Transaction {
     pub(crate) fn told_files(&self, side: usize, number: u64) -> Vec<Object> {
         let told = |file: &File| {
             let state = if file.size.is_some() { FileState::Closed } else { FileState::Open };
-            self.told(side, file).object(state, number)
+            // Digests of a form's parts are made each time, which is too much for each alert.
+            let digests = match file.place {
+                Some(_) => Digests::default(),
+                None => self.digests(side, file),
+            };
+            self.told_with(digests, side, file).object(state, number)
         };
         self.files(side).iter().map(told).collect()
     }
@@ -96,14 +101,17 @@ impl Transaction {
 
     /// What is told of a file of `side`.
     pub(crate) fn told<'a>(&self, side: usize, file: &'a File) -> FileTold<'a> {
+        self.told_with(self.digests(side, file), side, file)
+    }
+
+    fn told_with<'a>(&self, digests: Digests, side: usize, file: &'a File) -> FileTold<'a> {
         let half = if side == 0 { &self.request } else { &self.response };
         let so_far = || match (half, &file.place) {
             (Some(half), None) => half.body_size,
             (_, place) => place.as_ref().map_or(0, |it| it.len() as u64),
         };
         let size = file.size.unwrap_or_else(so_far);
-        let (digests, range) = (self.digests(side, file), self.range(side));
-        FileTold { name: &file.name, size, digests, side, range }
+        FileTold { name: &file.name, size, digests, side, range: self.range(side) }
     }
 }
 
