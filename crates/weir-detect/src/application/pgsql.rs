@@ -523,6 +523,7 @@ fn fields(bytes: &[u8], response: &mut Object) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::HeapSize;
 
     #[test]
     fn queries_are_told_with_what_came_back() {
