@@ -101,7 +101,7 @@ pub fn interval(name: &'static str, hostile: Hostile, seeds: &[u64]) -> Result<I
 /// none.
 fn largest(most: u64, holds: impl Fn(u64) -> Result<bool>) -> Result<u64> {
     let (mut known, mut beyond) = (0, most + 1);
-    // The shipped number is somewhere between in the scale of doublings, not of numbers.
+    // By doubling up to the first that fails, then by halving what is left.
     let mut next = 1;
     while known + 1 < beyond {
         interrupt::check()?;

@@ -44,7 +44,8 @@ pub struct Limits {
     /// far as that is known.
     pub refuses_conflicts: bool,
     /// Whether the packet with which a parser of an application gives up is [`Decision::Unseen`],
-    /// and with it the rest of its flow; otherwise rules go on looking at what they still can.
+    /// and with it the rest of its connection, of UDP that packet alone; otherwise rules go on
+    /// looking at what they still can.
     pub refuses_parser_errors: bool,
     /// Whether what is [`Decision::Unseen`] goes on nonetheless, so that its stream has it.
     pub only_watches: bool,
