@@ -35,7 +35,7 @@
 //! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
 //! gaps = "pass"                     # [pass] TCP data beyond 256 KiB behind missing bytes
 //! conflicts = "drop"                # [drop] TCP data that differ from earlier data in their place
-//! parser_errors = "pass"            # [pass] connections (UDP: packets) at which a parser gives up;
+//! parser_errors = "pass"            # [pass] connections, datagrams at which a parser gives up;
 //!                                   # "drop" has parsers run on every flow
 //! ```
 
