@@ -326,6 +326,18 @@ impl Detector {
         }
     }
 
+    /// Has a flow go on that a rule has dropped with a packet of a host that is let pass.
+    pub fn forgive(&mut self, slot: &mut FlowSlot) {
+        if let Some(flow) = self.flows.at(slot) {
+            flow.forgive();
+        }
+    }
+
+    /// Has all flows go on: what rules have said of them so far dropped nothing.
+    pub fn forgive_all(&mut self) {
+        self.flows.forgive_all();
+    }
+
     fn look(
         &mut self,
         now: Time,

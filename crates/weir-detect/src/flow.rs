@@ -253,6 +253,11 @@ impl Flow {
         (self.is_excused, self.is_cut_off) = (true, false);
     }
 
+    /// It goes on although a rule has dropped it.
+    pub(crate) fn forgive(&mut self) {
+        (self.dropped_by, self.is_drop_told) = (None, [false; 2]);
+    }
+
     /// Whether the rest of it is dropped.
     fn is_dropped(&self) -> bool {
         self.dropped_by.is_some() || self.is_cut_off
@@ -621,6 +626,11 @@ impl Slab {
             *flow = Flow::default();
             self.free.push(slot.0);
         }
+    }
+
+    /// All of them go on, whatever rules have dropped.
+    pub(crate) fn forgive_all(&mut self) {
+        self.flows.iter_mut().for_each(Flow::forgive);
     }
 
     /// Other rules run from here on.

@@ -143,6 +143,13 @@ impl FlowTable {
         }
     }
 
+    /// Has a packet's flow go on although a rule has dropped it: see [`Detector::forgive`].
+    pub fn forgive(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
+        if let Some(entry) = self.entries.get_mut(&key(packet).0) {
+            detector.forgive(&mut entry.slot);
+        }
+    }
+
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
     pub fn inspect(
         &mut self,

@@ -202,6 +202,8 @@ impl Detection {
     pub(crate) fn swap(&mut self, rules: &Rules) -> Result<(), NoMemory> {
         if std::mem::replace(&mut self.mode, rules.mode) != rules.mode {
             self.early.clear();
+            // What rules only watched is not held against connections.
+            self.detector.forgive_all();
         }
         self.drops.set_wanted(rules.tells_records);
         self.detector.set_bypass(rules.limits.bypass_bytes);
@@ -354,6 +356,11 @@ impl Detection {
         self.dropped[rule.0 as usize][0] += 1;
         if is_spared {
             self.alerts.spare_from(told);
+            // Or the answers to what passes would be dropped. What the other end said is another
+            // matter.
+            if !self.detector.dropped_by_flow() {
+                self.flows.forgive(&mut self.detector, packet);
+            }
         }
         if is_spared || self.mode == RuleMode::Watch {
             self.would_drop += 1;

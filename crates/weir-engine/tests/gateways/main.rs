@@ -19,6 +19,7 @@ mod reject;
 mod replace;
 mod segments;
 mod sightings;
+mod spared;
 mod trains;
 mod wireguard;
 

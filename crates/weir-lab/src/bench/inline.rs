@@ -147,7 +147,8 @@ fn weir(options: &Options, lab: &Lab, rules: &Path, workers: u16) -> Result<Runn
     fs::create_dir_all(lab.folder().join("state"))?;
     let table = format!("\n[rules]\npaths = [{:?}]\n", rules.display().to_string());
     let setup = Setup {
-        tables_of_a: table + &format!("eve = {:?}\n", lab.folder().join("eve").display()),
+        tables_of_a: table
+            + &format!("eve = {:?}\neve_records = false\n", lab.folder().join("eve").display()),
         pair_lines: format!("workers = {workers}\n"),
         driver: options.driver.clone(),
         ..Setup::new(&options.program, Protection::Plain)

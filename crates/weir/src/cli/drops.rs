@@ -37,14 +37,15 @@ fn words(drops: &[Dropped]) -> String {
     for drop in drops {
         let Dropped { count, reason, interface, meaning, .. } = drop;
         text += &format!("{count:>14}  {reason:<22} {interface:<10} {meaning}\n");
-        if drop.both_ports.is_none() {
+        if !drop.is_of_both {
             text += &drop.blamed(*count);
         }
     }
     for drop in drops {
         let Some(count) = drop.both_ports else { continue };
         let Dropped { pair, reason, .. } = drop;
-        text += &format!("\n{count:>14}  {reason:<22} both ports of pair {}\n", shown(pair));
+        text +=
+            &format!("\n{count:>14}  {reason:<22} both ports of pair {} together\n", shown(pair));
         text += &drop.blamed(count);
     }
     text
@@ -63,6 +64,9 @@ struct Dropped {
     /// at the first of them only.
     #[serde(skip_serializing_if = "Option::is_none")]
     both_ports: Option<u64>,
+    /// The other port of its pair dropped for this reason too.
+    #[serde(skip)]
+    is_of_both: bool,
     interface: String,
     side: &'static str,
     reason: String,
@@ -140,10 +144,11 @@ fn blame(pair: &PairSnapshot, drops: &mut [Dropped]) {
         let mut of_reason: Vec<_> =
             drops.iter_mut().filter(|it| it.reason == reason.name()).collect();
         let sum = of_reason.iter().map(|it| it.count).sum();
-        let is_of_several = of_reason.len() > 1;
+        let is_of_both = of_reason.len() > 1;
+        of_reason.iter_mut().for_each(|it| it.is_of_both = is_of_both);
         if let Some(most) = of_reason.iter_mut().max_by_key(|it| it.count) {
             put(most);
-            most.both_ports = is_of_several.then_some(sum);
+            most.both_ports = is_of_both.then_some(sum);
         }
     };
     put(DropReason::AccessDenied, &mut |it| it.by_line = std::mem::take(&mut by_line));
@@ -201,8 +206,12 @@ mod tests {
         let both = shown(&pair);
         assert_eq!(both.matches("by rule 7").count(), 1);
         assert!(
-            both.contains("\n          1030  rule                   both ports of pair port0\n")
+            both.contains(
+                "\n          1030  rule                   both ports of pair port0 together\n"
+            ),
+            "{both}"
         );
-        assert!(both.contains("\n                20  by rules before the last reload"), "{both}");
+        assert_eq!(both.matches("by rules before the last reload").count(), 1, "{both}");
+        assert!(both.ends_with("20  by rules before the last reload, and floods cut early\n"));
     }
 }
