@@ -60,6 +60,9 @@ pub(crate) struct Conversation {
     withheld: [Vec<(RuleIndex, u32, u32)>; 2],
     /// It is decided what a side speaks.
     is_decided: [bool; 2],
+    /// What a client said before its server told what is spoken: it is looked at with the client's
+    /// next packet.
+    late: Vec<MessageUpdate>,
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -348,8 +351,11 @@ impl Conversation {
         self.framer = Some(Box::default());
     }
 
-    /// What was odd and not looked at with packets of a side before.
+    /// What was odd, or told late, and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
+        if side == 0 {
+            messages.splice(..0, self.late.drain(..));
+        }
         let events = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
                 for number in connection.take_odd(side) {
@@ -511,6 +517,7 @@ impl Conversation {
     /// Gives the application the new bytes of a side, once it is known which it is.
     fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, heard: &mut Heard) {
         self.enter_tunnel(side, new);
+        self.hear_server(side, new);
         let is_new = matches!(self.application, Application::Unknown);
         if is_new {
             self.application = self.told_by_beginning(side, is_dns, port);
@@ -543,6 +550,9 @@ impl Conversation {
                 }
                 // Nobody has looked at units of it.
                 heard.said = before.said;
+                if side == 1 && matches!(application, Application::Http(_)) {
+                    self.late = before.messages;
+                }
             }
         }
         let known = if is_new { self.since(side).map_or(new, <[u8]>::len) } else { new };
@@ -571,16 +581,6 @@ impl Conversation {
             let (window, before) = self.streams[side].window();
             before + window.len().saturating_sub(known[side]) as u64
         });
-    }
-
-    /// Behind a tunnel's opening a side says `new` bytes: of what, they tell.
-    fn enter_tunnel(&mut self, side: usize, new: usize) {
-        let Application::Http(connection) = &self.application else { return };
-        let Some(behind) = connection.tunnel() else { return };
-        let mut known = [0, behind];
-        known[side] += new;
-        self.application = Application::Unknown;
-        self.change(Change { from: Protocol::Http, to: None }, known);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which application a stream begins.
 
-use super::{Application, Conversation};
+use super::{Application, Change, Conversation};
 use crate::application::{self, Beginning, TransportProtocol};
 use crate::buffers::{http, http::http2, tls};
 use crate::rule::Protocol;
@@ -12,6 +12,8 @@ const DNS_BEGINNING_LEN: usize = 14;
 /// Blanks before a client's first word that are kept, at most.
 const BLANKS_MAX: usize = 1024;
 const PORT_FTP: u16 = 21;
+/// What an answer of HTTP/1 begins with.
+const HTTP_VERSION: &[u8] = b"HTTP/1.";
 
 impl Conversation {
     /// What a side's bytes so far tell.
@@ -32,7 +34,7 @@ impl Conversation {
             Beginning::Open => return Application::Unknown,
             Beginning::Other => {}
         }
-        if (side == 0 && http::begins(request)) || (side == 1 && window.starts_with(b"HTTP/1.")) {
+        if (side == 0 && http::begins(request)) || (side == 1 && window.starts_with(HTTP_VERSION)) {
             return Application::Http(Box::default());
         }
         if side == 0 && http2::begins(window) {
@@ -61,6 +63,27 @@ impl Conversation {
             Some(false) if side == 0 && request.len() >= TELLING_LEN => Application::None,
             _ => Application::Unknown,
         }
+    }
+
+    /// Servers answer in HTTP to much that no client says: what a client said is a request then.
+    pub(super) fn hear_server(&mut self, side: usize, new: usize) {
+        if side != 1 || !matches!(self.application, Application::None) {
+            return;
+        }
+        let said = self.since(1).unwrap_or_default();
+        if said.len() - new.min(said.len()) < HTTP_VERSION.len() && said.starts_with(HTTP_VERSION) {
+            self.application = Application::Unknown;
+        }
+    }
+
+    /// Behind a tunnel's opening a side says `new` bytes: of what, they tell.
+    pub(super) fn enter_tunnel(&mut self, side: usize, new: usize) {
+        let Application::Http(connection) = &self.application else { return };
+        let Some(behind) = connection.tunnel() else { return };
+        let mut known = [0, behind];
+        known[side] += new;
+        self.application = Application::Unknown;
+        self.change(Change { from: Protocol::Http, to: None }, known);
     }
 
     /// Forgets blanks that a client begins with, so many that its first word would be lost.

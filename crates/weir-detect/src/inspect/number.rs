@@ -78,7 +78,10 @@ impl Inspection<'_, '_> {
         if start >= length || count > length - start {
             return None;
         }
-        let bytes = &self.buffer.bytes[start..start + count];
+        // Of no bytes, it is the digits that stand there.
+        let is_open = count == 0 && read.text_base.is_some();
+        let end = if is_open { length } else { start + count };
+        let bytes = &self.buffer.bytes[start..end];
         let (number, used) = match read.text_base {
             Some(base) => text(bytes, base)?,
             None if count > 8 => return None,

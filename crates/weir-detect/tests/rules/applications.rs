@@ -272,6 +272,25 @@ fn http_is_told_whatever_its_first_method() {
 }
 
 #[test]
+fn what_a_server_answers_in_http_was_a_request() {
+    // Suricata 8.0.7 tells of both sides of each, of the request with the client's next packet.
+    for first in ["cmd=", "&a=1", "GET\0", "\x01", "(x", "GET:", ""] {
+        let mut bench = Bench::new(
+            "alert http any any -> any any (flow:to_server; http.host; content:\"example\"; sid:1;)\n\
+             alert http any any -> any any (flow:to_client; http.stat_code; content:\"200\"; sid:2;)",
+        );
+        bench.connect();
+        let request = format!("{first} /of-a-shell HTTP/1.1\r\nHost: example.org\r\n\r\n");
+        bench.client(request.as_bytes());
+        assert_eq!(bench.alerted(), [], "{first}");
+        bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(bench.alerted(), [2], "{first}");
+        bench.client(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(bench.alerted(), [1], "{first}");
+    }
+}
+
+#[test]
 fn http_at_the_port_of_dns_is_http() {
     for piece in [1, 1000] {
         let mut bench =

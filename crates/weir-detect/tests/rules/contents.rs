@@ -86,6 +86,7 @@ fn numbers_in_the_payload_are_tested() {
     expect(r#"byte_test:1,!&,1,0;"#, &[b"\x02"], &[b"\x03"]);
     expect(r#"content:"a"; byte_test:1,<,5,0,relative;"#, &[b"a\x04"], &[b"a\x05", b"a"]);
     expect(r#"byte_test:3,=,123,0,string,dec;"#, &[b"123", b" 123"[1..].into()], &[b"124", b"abc"]);
+    expect(r#"byte_test:0,=,123,1,string,dec;"#, &[b"x123", b"x123y"], &[b"x1234", b"xa", b"x"]);
     expect(r#"byte_test:4,=,0x1f,0,string,hex;"#, &[b"0x1f", b"001f"], &[b"0x1e"]);
     expect(r#"byte_test:1,=,3,0,bitmask 0xf0;"#, &[b"\x3f"], &[b"\x4f"]);
 }

@@ -49,27 +49,39 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
     decoded
 }
 
+/// A path without dots for segments (RFC 3986 s5.2.4), each separator one slash. As Suricata has
+/// it, the slash before such dots at its end is lost: nothing is left of `/.`.
 fn straightened(path: &[u8]) -> Vec<u8> {
-    if !path.starts_with(b"/") && !path.starts_with(b"\\") {
-        return path.iter().map(|it| if *it == b'\\' { b'/' } else { *it }).collect();
-    }
-    let mut parts: Vec<&[u8]> = Vec::new();
-    let mut last_is_open = false;
-    for part in path.split(|it| matches!(it, b'/' | b'\\')).skip(1) {
-        last_is_open = false;
-        match part {
-            b"" | b"." => last_is_open = true,
-            b".." => {
-                parts.pop();
-                last_is_open = true;
-            }
-            part => parts.push(part),
+    let mut slashed: Vec<u8> = Vec::with_capacity(path.len());
+    for byte in path.iter().map(|it| if *it == b'\\' { b'/' } else { *it }) {
+        if !(byte == b'/' && slashed.ends_with(b"/")) {
+            slashed.push(byte);
         }
     }
-    let mut straight = vec![b'/'];
-    straight.extend(parts.join(&b'/'));
-    if last_is_open && straight.len() > 1 {
-        straight.push(b'/');
+    let mut straight: Vec<u8> = Vec::with_capacity(slashed.len());
+    let mut rest = slashed.as_slice();
+    let mut was_dots = false;
+    while !matches!((rest, was_dots), (b"" | b"." | b"..", _) | (b"/", true)) {
+        let before = rest;
+        for dots in [b"./".as_slice(), b"../"] {
+            rest = rest.strip_prefix(dots).unwrap_or(rest);
+        }
+        for (dots, goes_up) in [(b"/.".as_slice(), false), (b"/..", true)] {
+            match rest.strip_prefix(dots) {
+                Some(behind) if behind.is_empty() || behind.starts_with(b"/") => rest = behind,
+                _ => continue,
+            }
+            if goes_up {
+                let slash = straight.iter().rposition(|it| *it == b'/');
+                straight.truncate(slash.unwrap_or_default());
+            }
+        }
+        was_dots = rest.len() < before.len();
+        if !was_dots {
+            let end = rest[1..].iter().position(|it| *it == b'/').map_or(rest.len(), |it| 1 + it);
+            straight.extend_from_slice(&rest[..end]);
+            rest = &rest[end..];
+        }
     }
     straight
 }
@@ -92,6 +104,17 @@ mod tests {
             ("*", "*"),
             ("--\\a", "--/a"),
             ("/", "/"),
+            // As Suricata 8.0.7 has them.
+            ("a//b/../c", "a/c"),
+            ("a/../b", "/b"),
+            ("../a", "a"),
+            ("/a/...", "/a/..."),
+            ("/a/b/", "/a/b/"),
+            ("/a/b/../", "/a"),
+            ("/a/.//", "/a"),
+            ("/a/..", ""),
+            ("/.?x", "?x"),
+            ("/%2F..%2F", ""),
         ] {
             let found = normalized(raw.as_bytes());
             assert_eq!(String::from_utf8(found).unwrap(), expected, "{raw}");
