@@ -270,7 +270,10 @@ impl Collected {
             "bsize" => Step::Size(Numbers::parse(value, 64)?),
             "urilen" => {
                 let (buffer, size) = uri_length(value)?;
+                // What follows it is still about the content before it.
+                let last = self.last;
                 self.push_into(buffer, size);
+                self.last = last.or(self.last);
                 return Ok(true);
             }
             "base64_decode" => {

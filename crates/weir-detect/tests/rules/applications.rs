@@ -248,6 +248,23 @@ fn headers_that_are_repeated_are_one() {
 }
 
 #[test]
+fn headers_are_without_the_cookies_of_their_side() {
+    let rules = ["a=1", "b=2"].map(|cookie| {
+        let rule = |side, sid| {
+            format!("alert http any any -> any any (flow:{side}; http.header; content:\"{cookie}\"; sid:{sid};)\n")
+        };
+        let sids = if cookie == "a=1" { [1, 2] } else { [3, 4] };
+        rule("to_server", sids[0]) + &rule("to_client", sids[1])
+    });
+    let mut bench = Bench::new(&rules.concat());
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nCookie: a=1\r\nSet-Cookie: b=2\r\n\r\n");
+    bench.server(b"HTTP/1.1 200 OK\r\nCookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 0\r\n\r\n");
+    // As Suricata 8.0.7.
+    assert_eq!(bench.alerted(), [3, 2]);
+}
+
+#[test]
 fn http_is_told_whatever_its_first_method() {
     for (first, piece) in [("BITS_POST", 7), ("ARGENTINA", 1000), ("head", 40), ("X", 1)] {
         let mut bench = Bench::new(

@@ -549,7 +549,7 @@ impl Transaction {
             Buffer::FileName => self.files(side).iter().any(|it| look(&it.name)),
             Buffer::FileData => !half.body.is_empty() && look(&half.body),
             Buffer::HttpHeader | Buffer::HttpHeaderNames if half.headers.is_empty() => false,
-            Buffer::HttpHeader => look(&headers(half)),
+            Buffer::HttpHeader => look(&headers(half, is_request)),
             Buffer::HttpHeaderRaw => look(&half.raw_headers),
             Buffer::HttpHeaderNames => look(&header_names(half)),
             Buffer::HttpStart => look(&start(half)),
@@ -621,18 +621,15 @@ pub(crate) fn is_body(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpRequestBody | Buffer::HttpResponseBody | Buffer::FileData)
 }
 
-/// All headers but cookies, which have a buffer of their own.
-fn headers(half: &Half) -> Vec<u8> {
+/// All headers but the cookies of its side, which have a buffer of their own.
+fn headers(half: &Half, is_request: bool) -> Vec<u8> {
+    let cookie: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
     let mut joined = Vec::new();
-    for (name, value) in &half.headers {
-        let is_cookie =
-            name.eq_ignore_ascii_case(b"cookie") || name.eq_ignore_ascii_case(b"set-cookie");
-        if !is_cookie {
-            joined.extend_from_slice(name);
-            joined.extend_from_slice(b": ");
-            joined.extend_from_slice(value);
-            joined.extend_from_slice(b"\r\n");
-        }
+    for (name, value) in half.headers.iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
+        joined.extend_from_slice(name);
+        joined.extend_from_slice(b": ");
+        joined.extend_from_slice(value);
+        joined.extend_from_slice(b"\r\n");
     }
     joined
 }
