@@ -1,7 +1,8 @@
 //! Keywords that read numbers from a buffer: `byte_test`, `byte_jump`, `byte_extract`, `byte_math`,
-//! `isdataat`, and names for what they read.
+//! `isdataat`, `urilen`, and names for what they read.
 
-use super::number::{digits, number, signed};
+use super::Buffer;
+use super::number::{Numbers, digits, number, signed};
 use super::step::{
     AS_WRITTEN, Arithmetic, ByteJump, ByteOrder, ByteTest, Comparison, Entropy, Origin, Read, Step,
     Value,
@@ -354,4 +355,21 @@ pub(crate) fn base64(value: &str) -> Result<Step, String> {
         }
     }
     Ok(Step::Base64 { bytes, offset, is_relative, then: Vec::new() })
+}
+
+/// `urilen:5<>10,raw`; of what is no such number the beginning counts, as in Suricata 8.0.7.
+pub(super) fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
+    let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
+    let buffer = match which.trim() {
+        "raw" => Buffer::HttpUriRaw,
+        "norm" => Buffer::HttpUri,
+        other => return Err(format!("`{other}` behind urilen")),
+    };
+    let is_number = |it: char| it.is_ascii_digit() || "<>!= ".contains(it);
+    let digits = size.find(|it: char| it.is_ascii_digit()).unwrap_or_default();
+    let end = size[digits..].find(|it: char| !it.is_ascii_digit()).map(|it| digits + it);
+    let beginning = end.map(|end| &size[..end]).filter(|it| it.chars().all(is_number));
+    let sizes = Numbers::parse(size, 16);
+    let sizes = sizes.or_else(|why| beginning.ok_or(why).and_then(|it| Numbers::parse(it, 16)));
+    Ok((buffer, Step::Size(sizes?)))
 }

@@ -269,11 +269,7 @@ impl Collected {
             "entropy" => bytes::entropy(value)?,
             "bsize" => Step::Size(Numbers::parse(value, 64)?),
             "urilen" => {
-                let (buffer, size) = uri_length(value)?;
-                // What follows it is still about the content before it.
-                let last = self.last;
-                self.push_into(buffer, size);
-                self.last = last.or(self.last);
+                self.push_beside(bytes::uri_length(value)?);
                 return Ok(true);
             }
             "base64_decode" => {
@@ -540,6 +536,13 @@ impl Collected {
         self.last = Some(place);
     }
 
+    /// The same where what follows is still about the content before it.
+    fn push_beside(&mut self, (buffer, step): (Buffer, Step)) {
+        let last = self.last;
+        self.push_into(buffer, step);
+        self.last = last.or(self.last);
+    }
+
     /// `content:"x"; http_uri;`: the last content of the payload stands in that buffer.
     fn move_last(&mut self, buffer: Buffer) -> Result<(), String> {
         const NONE: &str = "no content before it";
@@ -625,23 +628,6 @@ fn put(said: &mut Option<Value>, value: Option<Value>) -> Result<(), String> {
             Ok(())
         }
     }
-}
-
-/// `urilen:5<>10,raw`; of what is no such number the beginning counts, as in Suricata 8.0.7.
-fn uri_length(value: &str) -> Result<(Buffer, Step), String> {
-    let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
-    let buffer = match which.trim() {
-        "raw" => Buffer::HttpUriRaw,
-        "norm" => Buffer::HttpUri,
-        other => return Err(format!("`{other}` behind urilen")),
-    };
-    let is_number = |it: char| it.is_ascii_digit() || "<>!= ".contains(it);
-    let digits = size.find(|it: char| it.is_ascii_digit()).unwrap_or_default();
-    let end = size[digits..].find(|it: char| !it.is_ascii_digit()).map(|it| digits + it);
-    let beginning = end.map(|end| &size[..end]).filter(|it| it.chars().all(is_number));
-    let sizes = Numbers::parse(size, 16);
-    let sizes = sizes.or_else(|why| beginning.ok_or(why).and_then(|it| Numbers::parse(it, 16)));
-    Ok((buffer, Step::Size(sizes?)))
 }
 
 /// Bytes that a buffer has at least, where a content stands in it; one that must not, too, if it

@@ -251,7 +251,8 @@ fn headers_that_are_repeated_are_one() {
 fn headers_are_without_the_cookies_of_their_side() {
     let rules = ["a=1", "b=2"].map(|cookie| {
         let rule = |side, sid| {
-            format!("alert http any any -> any any (flow:{side}; http.header; content:\"{cookie}\"; sid:{sid};)\n")
+            let asked = format!("flow:{side}; http.header; content:\"{cookie}\"; sid:{sid};");
+            format!("alert http any any -> any any ({asked})\n")
         };
         let sids = if cookie == "a=1" { [1, 2] } else { [3, 4] };
         rule("to_server", sids[0]) + &rule("to_client", sids[1])
@@ -293,8 +294,8 @@ fn what_a_server_answers_in_http_was_a_request() {
     // Suricata 8.0.7 tells of both sides of each, of the request with the client's next packet.
     for first in ["cmd=", "&a=1", "GET\0", "\x01", "(x", "GET:", ""] {
         let mut bench = Bench::new(
-            "alert http any any -> any any (flow:to_server; http.host; content:\"example\"; sid:1;)\n\
-             alert http any any -> any any (flow:to_client; http.stat_code; content:\"200\"; sid:2;)",
+            "alert http any any -> any any (flow:to_server; http.host; content:\"e\"; sid:1;)\n\
+             alert http any any -> any any (flow:to_client; http.stat_code; content:\"2\"; sid:2;)",
         );
         bench.connect();
         let request = format!("{first} /of-a-shell HTTP/1.1\r\nHost: example.org\r\n\r\n");
