@@ -6,6 +6,7 @@
 
 mod access;
 mod carrying;
+mod changing;
 mod clients;
 mod detecting;
 mod flooding;
@@ -90,7 +91,7 @@ struct Bench {
     run: fn(&Options) -> Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 37] = [
+const BENCHES: [Bench; 38] = [
     Bench { names: &["seal_memory", "open_memory"], run: memory::seal_and_open },
     Bench { names: &["meter_memory_mpps", "meter_icrc_gbps"], run: memory::meter },
     Bench { names: &["million_flows_bytes_each", "expiry_spike_us"], run: memory::flows },
@@ -118,6 +119,7 @@ const BENCHES: [Bench; 37] = [
         run: detecting::beside_suricata,
     },
     Bench { names: &["conformance"], run: judging::conformance },
+    Bench { names: &["conformance_changed"], run: changing::changed },
     Bench {
         names: &["ips_vs_suricata_stream", "ips_vs_suricata_http", "ips_stream_super_packets_gbps"],
         run: inline::beside_suricata,

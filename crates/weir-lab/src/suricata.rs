@@ -84,7 +84,29 @@ impl Suricata {
     }
 }
 
+/// What it told of a capture.
+#[derive(Debug)]
+pub struct Told {
+    /// Lines of EVE.
+    pub eve: String,
+    /// Its log: what it did not load, and why.
+    pub log: String,
+}
+
 impl Suricata {
+    /// Reads `capture` as [`Suricata::read`] does; what it tells.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn told(&self, capture: &Path) -> Result<Told> {
+        let log = self.root.join(FOLDER).join("log");
+        fs::remove_dir_all(&log)?;
+        fs::create_dir(&log)?;
+        self.read(capture)?;
+        let read = |name: &str| fs::read_to_string(log.join(name)).context(name.to_owned());
+        Ok(Told { eve: read("eve.json")?, log: read("suricata.log")? })
+    }
+
     /// Starts to copy packets between two ports of `namespace`, as `configuration` says, in which
     /// they are called `host` and `wire`. It passes packets once it has read its rules.
     ///

@@ -18,7 +18,7 @@ use crate::process;
 const VERIFIED: &str = "../shared/conformance/suricata-verify/tests";
 /// The engine's own event rules, which the comparison leaves out.
 const EVENT_RULES: &str = "2200000-2299999";
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// What Suricata says of the flows, whole and cut into segments of 61 bytes.
 const WHOLE: &str = "alerts-from-rules-odd.tsv";
 const CUT: &str = "alerts-from-rules-odd-split.tsv";
@@ -60,20 +60,31 @@ pub(super) fn conformance(options: &Options) -> Result<Vec<Figure>> {
 
 /// Our alerts on `flows`, as a table.
 fn alerts(options: &Options, folder: &Path, flows: &Path) -> Result<PathBuf> {
-    let eve = folder.join("eve.json");
     let mut parts: Vec<_> = fs::read_dir(flows)?.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
     parts.retain(|it| it.extension().is_some_and(|it| it == "pcap"));
     parts.sort();
-    let judged = Path::new(JUDGED);
-    let mut read = Command::new(&options.program);
-    read.args(["read", "--no-checksums", "--rules"]).arg(folder.join("all.rules"));
-    read.arg("--variables").arg(judged.join("suricata.yaml")).arg("--eve").arg(&eve);
-    process::run(read.args(parts), PATIENCE)?;
+    let eve = eve_of(options, &folder.join("all.rules"), &parts, folder)?;
     let mut join = Command::new("python3");
-    join.arg(judged.join("join_eve.py")).arg("flows").arg(flows.join("flows.tsv")).arg(&eve);
+    join.arg(Path::new(JUDGED).join("join_eve.py")).arg("flows");
+    join.arg(flows.join("flows.tsv")).arg(&eve);
     let ours = folder.join("ours.tsv");
     fs::write(&ours, process::run(&mut join, PATIENCE)?.stdout)?;
     Ok(ours)
+}
+
+/// What we tell of captures, in `folder`.
+pub(super) fn eve_of(
+    options: &Options,
+    rules: &Path,
+    captures: &[PathBuf],
+    folder: &Path,
+) -> Result<PathBuf> {
+    let eve = folder.join("eve.json");
+    let mut read = Command::new(&options.program);
+    read.args(["read", "--no-checksums", "--rules"]).arg(rules);
+    read.arg("--variables").arg(Path::new(JUDGED).join("suricata.yaml")).arg("--eve").arg(&eve);
+    process::run(read.args(captures), PATIENCE)?;
+    Ok(eve)
 }
 
 /// What the comparison with Suricata's tables says of our alerts on `flows`.
@@ -98,7 +109,7 @@ fn compared(folder: &Path, flows: &Path, tables: &[&str], ours: &Path) -> Result
 }
 
 /// The shares of Suricata's pairs that are ours too, and that are ours alone.
-fn shares(name: &str, verdict: &Value, is_part: bool) -> Result<[Figure; 2]> {
+pub(super) fn shares(name: &str, verdict: &Value, is_part: bool) -> Result<[Figure; 2]> {
     let all = &verdict["all"];
     let count = |what: &str| all[what].as_f64().with_context(|| format!("no {what} in {all}"));
     let reference = count("reference")?;
