@@ -3,6 +3,7 @@
 use weir_lab::observe::{Capture, Firewall};
 use weir_lab::topology::{Gateways, HOST_DEVICE, Lab, Plan, Side, WIRE_END_A};
 use weir_lab::traffic::frames::{RoceStream, planned};
+use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_lab::traffic::{Kind, bypass};
 
 fn bridged(test: &str) -> Option<Lab> {
@@ -39,6 +40,29 @@ fn bypass_traffic_is_intact_on_arrival_and_unseen_by_the_hosts_tcpdump_and_firew
             assert_eq!(host.count(kind.capture_filter()).expect("counted"), 0, "{}", kind.name());
         }
         assert_eq!(firewall.stopped(kind).expect("counted"), 0, "{}", kind.name());
+    }
+}
+
+#[test]
+fn floods_and_scans_arrive_whoever_they_say_sent_them() {
+    let Some(lab) = bridged("floods_and_scans_arrive") else { return };
+    let kinds = [
+        Hostile::SynFlood,
+        Hostile::UdpFlood,
+        Hostile::IcmpFlood,
+        Hostile::DnsFlood,
+        Hostile::HalfOpenFlood,
+        Hostile::CarpetFlood,
+        Hostile::AckFlood,
+        Hostile::Scan,
+    ];
+    for (hostile, sources) in kinds.into_iter().flat_map(|it| [(it, 1), (it, 0)]) {
+        for is_benign in [false, true] {
+            let frames = Campaign { hostile, is_benign, count: 100, sources, seed: 7 }.frames();
+            let report = bypass::exchange(&lab, &frames, 5000).expect("exchanged");
+            assert_eq!(report.sent, frames.len() as u64, "{hostile:?}");
+            assert!(report.is_exact(), "{hostile:?} from {sources}: {report:?}");
+        }
     }
 }
 

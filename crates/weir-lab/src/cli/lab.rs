@@ -157,7 +157,8 @@ Kinds:
                 syn-flood, udp-flood, icmp-flood, dns-flood, half-open-flood, carpet-flood,
                 ack-flood, scan.
                 Without --count and --rate each is sent as its rule tells it, and its twin as none
-                does; exfiltration waits ten minutes for its second host, in captures alone
+                does; exfiltration waits ten minutes for its second host, in captures alone.
+                While what is no RDMA is sent, the hosts' kernels hear nothing at all
 
 Example:
   weir lab send --kind roce-v2 --count 1000 --rate 2000

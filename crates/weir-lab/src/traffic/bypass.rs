@@ -2,7 +2,8 @@
 //!
 //! Frames are exchanged by AF_XDP sockets on both sides: sent past the queueing discipline,
 //! received by an XDP program that hands them over before the kernel makes a packet of them. The
-//! hosts' own tcpdump, firewall and IPsec never see them. All other frames go to the hosts' stacks.
+//! hosts' own tcpdump, firewall and IPsec never see them. All other frames go to the hosts' stacks,
+//! unless what is sent could be anything: then they hear nothing meanwhile.
 //!
 //! The one-way stream for rate measurements leaves by a packet socket that skips the queueing
 //! discipline, which sends faster here.
@@ -68,12 +69,13 @@ impl Exchange {
 /// # Errors
 /// A port cannot be opened or read, or a signal came.
 pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<Exchange> {
+    let selection = selection_of(frames);
     on_own_thread(|| {
         let mut ports = Side::BOTH
             .iter()
             .map(|side| {
                 lab.host(*side).enter()?;
-                open_past_kernel()
+                open_past_kernel(&selection)
             })
             .collect::<Result<Vec<XdpPort>>>()?;
         let mut ledger = Ledger::new(frames);
@@ -110,9 +112,9 @@ pub fn exchange(lab: &Lab, frames: &[Planned], rate_per_second: u32) -> Result<E
     })
 }
 
-/// A host's port for bypass traffic, opened from within the host.
-fn open_past_kernel() -> Result<XdpPort> {
-    let options = XdpOptions { selection: bypass_traffic(), ..XdpOptions::default() };
+/// A host's port for what is selected, opened from within the host.
+fn open_past_kernel(selection: &Selection) -> Result<XdpPort> {
+    let options = XdpOptions { selection: selection.clone(), ..XdpOptions::default() };
     let mut port = None;
     // The kernel gives a closed socket's queue and program's place free somewhat later.
     interrupt::until("free queue of a host's port", QUEUE_PATIENCE, || {
@@ -305,7 +307,7 @@ fn compared(
         let (ready, opened) = std::sync::mpsc::channel();
         let receiving = scope.spawn(move || -> Result<u64> {
             lab.host(Side::B).enter()?;
-            let mut port = open_past_kernel()?;
+            let mut port = open_past_kernel(&bypass_traffic())?;
             let _ = ready.send(());
             receive_in_order(&mut port, &mut expected, in_order, total)
         });
@@ -403,6 +405,15 @@ fn bypass_traffic() -> Selection {
         ethertypes: vec![0x8915],
         udp_ports: vec![4791],
         tcp_ports: vec![u16::from_be_bytes([high, low])],
+    }
+}
+
+/// What the receivers of `frames` take from their kernels. Floods and scans are of more ports and
+/// protocols than a selection has room for: of them all is taken, or a kernel would swallow some.
+fn selection_of(frames: &[Planned]) -> Selection {
+    match frames.iter().all(|it| is_bypass_traffic(&it.bytes)) {
+        true => bypass_traffic(),
+        false => Selection::All,
     }
 }
 
