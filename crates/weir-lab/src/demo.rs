@@ -32,7 +32,7 @@ use crate::traffic::{Kind, bypass, ping, tcp};
 pub use access::{AccessReport, MemoryReport, lines as access_lines};
 pub use detect::{AttackReport, DetectionReport, eve as eve_file, tables as detection_tables};
 pub use rdma::{RdmaReport, RdmaRun};
-pub use show::how_to_look_around;
+pub use show::{Given, how_to_look_around};
 pub use vpn::VpnReport;
 
 /// Echo requests of each IP version.
@@ -243,7 +243,7 @@ fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> Resul
     let link = screen::open(lab, options)?;
     gateways.detach();
     lab.keep();
-    let around = how_to_look_around(lab, &options.program);
+    let around = how_to_look_around(lab, &options.program, Given { access: true, rules: true });
     Ok(format!("{around}\n\nsee it in a browser on this machine:\n  {link}"))
 }
 

@@ -36,6 +36,17 @@ pub fn read(path: &Path) -> Result<Countries> {
         .with_context(|| format!("{shown} is no MaxMind database of countries"))
 }
 
+/// Whether it is one, without a look at its countries.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn check(path: &Path) -> Result<()> {
+    let bytes = rules::file(path, FILE_LEN_MAX)?;
+    Database::of(&bytes)
+        .with_context(|| format!("{} is no MaxMind database of countries", path.display()))?;
+    Ok(())
+}
+
 /// A database's parts.
 struct Database<'a> {
     tree: &'a [u8],

@@ -50,15 +50,26 @@ impl Text {
         self.options = LoadOptions { classes, files, kept, countries, ..options };
     }
 
-    /// Reads where addresses are, of a MaxMind database, if a rule asks.
+    /// Reads where addresses are, of a MaxMind database: all of it only if a rule asks.
     ///
     /// # Errors
     /// The file cannot be read, or is none.
     pub fn read_countries(&mut self, path: &Path) -> Result<()> {
-        if self.sources.iter().any(|it| it.text.contains("geoip:")) {
-            self.options.countries = Some(countries::read(path)?);
+        match self.sources.iter().any(|it| it.text.contains("geoip:")) {
+            true => self.options.countries = Some(countries::read(path)?),
+            false => countries::check(path)?,
         }
         Ok(())
+    }
+
+    /// Those of the `paths` it was read from that have no rule but in comments.
+    pub fn without_rules<'a>(&self, paths: &'a [PathBuf]) -> Vec<&'a Path> {
+        let is_rule = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#'));
+        let full = self.sources.iter().filter(|it| it.text.lines().any(is_rule));
+        let full: Vec<&Path> = full.map(|it| Path::new(&it.name)).collect();
+        let is_without =
+            |path: &&PathBuf| !is_of_all_rules(path) && !full.iter().any(|it| it.starts_with(path));
+        paths.iter().filter(is_without).map(PathBuf::as_path).collect()
     }
 
     /// Reads the sets that rules keep (`state`) from their files in `folder`; a set whose file is
@@ -265,7 +276,11 @@ fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
         }
     }
     if !is_empty && !has_sections {
-        bail!("no `address-groups`, `port-groups`, `host-os-policy` or `datasets` with something");
+        bail!(
+            "no `address-groups`, `port-groups`, `host-os-policy` or `datasets` with something, \
+             and no reputations (`{}`)",
+            addresses::REPUTATION_CATEGORIES
+        );
     }
     let of_rules = variables.sets.iter().find_map(|it| it.strip_prefix("rules, "));
     let allows =
@@ -307,8 +322,10 @@ enum Section {
 
 fn text(path: &Path) -> Result<String> {
     let bytes = file(path, FILE_LEN_MAX)?;
+    // Some editors begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     // Messages of old rules are Latin-1: what is not UTF-8 matters to no keyword.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// All that a file has. A pipe or a device may never end, and is refused: who reads would not
@@ -318,22 +335,33 @@ fn text(path: &Path) -> Result<String> {
 /// It cannot be read, is longer than `len_max`, or no file.
 pub(crate) fn file(path: &Path, len_max: u64) -> Result<Vec<u8>> {
     let shown = path.display();
-    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    if !metadata.is_file() {
-        bail!("{shown} is not a file");
-    }
-    if metadata.len() > len_max {
-        bail!("{shown} has {} bytes, {len_max} at most", metadata.len());
+    let (file, len) = opened(path)?;
+    if len > len_max {
+        bail!("{shown} has {len} bytes, {len_max} at most");
     }
     // It may grow while it is read.
-    let mut bytes = Vec::with_capacity(metadata.len() as usize);
-    fs::File::open(path)
-        .and_then(|it| it.take(len_max + 1).read_to_end(&mut bytes))
+    let mut bytes = Vec::with_capacity(len as usize);
+    file.take(len_max + 1)
+        .read_to_end(&mut bytes)
         .with_context(|| format!("cannot read {shown}"))?;
     if bytes.len() as u64 > len_max {
         bail!("{shown} has grown beyond {len_max} bytes");
     }
     Ok(bytes)
+}
+
+/// A file that can be read, open, and its length.
+///
+/// # Errors
+/// It is none, or cannot.
+pub(crate) fn opened(path: &Path) -> Result<(fs::File, u64)> {
+    let shown = path.display();
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    if !metadata.is_file() {
+        bail!("{shown} is not a file");
+    }
+    let file = fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    Ok((file, metadata.len()))
 }
 
 /// What to do about lines that cannot be read.
@@ -380,6 +408,19 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(found.files)
 }
 
+/// Whether it is a file that tells of all rules, and has none.
+fn is_of_all_rules(path: &Path) -> bool {
+    let names = ["classification.config", "threshold.config"];
+    path.file_name().is_some_and(|it| names.iter().any(|name| it == *name))
+}
+
+/// Whether a file in a folder is to be read. The locks of Emacs are links that lead nowhere.
+fn is_wanted(path: &Path) -> bool {
+    let is_lock = path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b".#"));
+    let is_of_rules = path.extension().is_some_and(|it| it == "rules");
+    (is_of_rules || is_of_all_rules(path)) && !is_lock
+}
+
 /// What was found so far.
 #[derive(Default)]
 struct Found {
@@ -399,13 +440,12 @@ impl Found {
         let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
         inside.sort();
         for path in inside {
-            let is_wanted = path.extension().is_some_and(|it| it == "rules")
-                || path
-                    .file_name()
-                    .is_some_and(|it| it == "classification.config" || it == "threshold.config");
-            if path.is_dir() && depth < DEPTH_MAX {
-                self.folder(&path, depth + 1)?;
-            } else if is_wanted && path.is_file() {
+            if path.is_dir() {
+                if depth < DEPTH_MAX {
+                    self.folder(&path, depth + 1)?;
+                }
+            } else if is_wanted(&path) {
+                // What is no regular file is refused by who reads it, as one that was named is.
                 self.files.push(path);
             }
             if self.files.len() > FILES_MAX {
@@ -475,6 +515,17 @@ mod tests {
             let shown = path.display().to_string();
             let refused = read(&[path], Variables::default()).unwrap_err();
             assert_eq!(refused.to_string(), format!("{shown} is not a file"));
+        }
+        // Nor is one in a folder, which would be missed otherwise; a link to nowhere likewise.
+        for (link, target, why) in
+            [("a.rules", "/no/such", "cannot read "), ("b.rules", "../pipe", " is not a file")]
+        {
+            let rules = tempfile::tempdir_in(folder.path()).unwrap();
+            std::os::unix::fs::symlink(target, rules.path().join(link)).unwrap();
+            let refused = read(&[rules.path().to_owned()], Variables::default()).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused:#}");
+            fs::rename(rules.path().join(link), rules.path().join(".#c.rules")).unwrap();
+            read(&[rules.path().to_owned()], Variables::default()).unwrap();
         }
         // A rule that names one is refused, and the others run.
         let rules = folder.path().join("one.rules");

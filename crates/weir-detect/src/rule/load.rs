@@ -226,7 +226,35 @@ type Fault<'a> = (Location<'a>, Option<u32>, Refused);
 
 fn refusal((place, sid, why): Fault<'_>) -> Refusal {
     let (source, line) = (place.0.to_owned(), place.1);
-    Refusal { source, line, sid, keyword: why.keyword, reason: why.reason }
+    let reason = reason(&why);
+    Refusal { source, line, sid, keyword: why.keyword, reason }
+}
+
+/// Why a rule does not run, in its writer's terms.
+fn reason(Refused { keyword, reason }: &Refused) -> String {
+    const OFFSET: &str = " compiling pattern at offset ";
+    let unsupported = match keyword.as_str() {
+        "lua" | "luaxform" => Some("Weir runs no scripts"),
+        "file.magic" | "filemagic" => Some("Weir has no libmagic; ask for a file's first bytes"),
+        "igmp-csum" => Some("checksums of IGMP are not looked at"),
+        _ => None,
+    };
+    match unsupported {
+        Some(why) => return format!("not supported: {why}"),
+        // All its events are known (docs/guide/detect.md), so that a name that is not is none.
+        None if matches!(keyword.as_str(), "decode-event" | "engine-event") => {
+            return reason.replace("is not raised here", "is not an event of Suricata 8.0.7");
+        }
+        None => {}
+    }
+    // It counts in the pattern as it is compiled, with more before it than was written.
+    match reason.split_once(OFFSET) {
+        Some((before, rest)) => {
+            let behind = rest.trim_start_matches(|it: char| it.is_ascii_digit());
+            format!("{before}{behind}")
+        }
+        None => reason.clone(),
+    }
 }
 
 /// Rules so far, each number once.
@@ -243,18 +271,23 @@ impl<'a> Gathered<'a> {
     /// other is refused.
     fn add(&mut self, rule: Rule, place: Location<'a>) -> Option<Fault<'a>> {
         let name = (rule.generator, rule.sid);
-        let why = || {
-            let why = format!("sid {} is another rule's too, and the newer runs", name.1);
+        let why = |(source, line): Location<'_>, runs: &str| {
+            let why = format!("sid {} is also the rule's in {source}:{line}, {runs}", name.1);
             Refused::new("sid", why)
         };
         let mut refused = None;
         if let Some((index, old)) = self.known.get(&name) {
             let known = &mut self.rules[*index];
-            if known.as_ref().is_some_and(|it| it.revision >= rule.revision) {
-                return Some((place, Some(name.1), why()));
+            let revision = known.as_ref().map_or(0, |it| it.revision);
+            if revision >= rule.revision {
+                let runs = match revision == rule.revision {
+                    true => "of the same revision: the first runs",
+                    false => "which is newer, and runs",
+                };
+                return Some((place, Some(name.1), why(*old, runs)));
             }
             *known = None;
-            refused = Some((*old, Some(name.1), why()));
+            refused = Some((*old, Some(name.1), why(place, "which is newer, and runs")));
         }
         self.known.insert(name, (self.rules.len(), place));
         self.rules.push(Some(rule));

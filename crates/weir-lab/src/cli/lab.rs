@@ -330,7 +330,8 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let gateways = Gateways::start(&lab, &setup)?;
     gateways.detach();
     lab.keep();
-    writeln!(io::stdout(), "{}", demo::how_to_look_around(&lab, &program))?;
+    let given = demo::Given { access: args.access, rules: args.rules };
+    writeln!(io::stdout(), "{}", demo::how_to_look_around(&lab, &program, given))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -220,8 +220,17 @@ fn guests(rdma: &RdmaReport) -> String {
     out + &wrapped("Opcodes, as Weir saw them: ", &opcodes)
 }
 
+/// What gateway A of a lab was given besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// Lines of access.
+    pub access: bool,
+    /// Rules.
+    pub rules: bool,
+}
+
 /// What a newcomer can type while the lab stands.
-pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
+pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
     let run_folder = run_folder(lab, Side::A);
     let (run_folder, program) = (run_folder.display(), program.display());
     let store = store_folder(lab, Side::A);
@@ -234,6 +243,15 @@ pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
         ),
         false => String::new(),
     };
+    let send = format!("\x20 {program} lab send --kind");
+    let mut at_work = String::new();
+    if given.access {
+        at_work += &format!("{send} rdma-write; {program} access hits --run-dir {run_folder}\n");
+    }
+    if given.rules {
+        let eve = super::eve_file(lab.folder());
+        at_work += &format!("{send} attack-rdma; tail -n 1 {}\n", eve.display());
+    }
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
     format!(
@@ -244,8 +262,8 @@ pub fn how_to_look_around(lab: &Lab, program: &Path) -> String {
          \x20 {program} status {} --run-dir {run_folder}\n\
          \x20 {program} drops {} --run-dir {run_folder}\n\
          {remembered}\
-         \x20 {program} lab send --kind roce-v2 --count 1000\n\
-         \x20 {program} lab send --kind rdma-write; {program} access hits --run-dir {run_folder}\n\
+         {send} roce-v2 --count 1000\n\
+         {at_work}\
          and remove it:\n\
          \x20 {program} lab down",
         NAMES[0], NAMES[0]

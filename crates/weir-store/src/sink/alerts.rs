@@ -64,6 +64,18 @@ pub struct EveFile {
     pub dns: DnsVersion,
 }
 
+impl EveFile {
+    /// Opens the files that it names, and makes them where they are not there; sockets come later.
+    ///
+    /// # Errors
+    /// One cannot be opened. Nor can a pipe that nobody reads: who writes would wait.
+    pub fn try_open(&self) -> io::Result<()> {
+        let file = (self.place == EvePlace::File).then_some(&self.path);
+        let try_file = |path| open_with(path, OFlags::NONBLOCK).map(drop);
+        file.into_iter().chain(&self.fast).try_for_each(|it| try_file(it))
+    }
+}
+
 /// What alerts are written to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvePlace {
@@ -236,9 +248,7 @@ impl AlertSink {
     /// # Errors
     /// It cannot be opened; the file before stays.
     pub fn change(&self, file: Option<EveFile>) -> io::Result<()> {
-        if let Some(file) = file.as_ref().filter(|it| it.place == EvePlace::File) {
-            open(&file.path)?;
-        }
+        file.as_ref().map_or(Ok(()), EveFile::try_open)?;
         self.sender.queue.send(Message::File(file)).map_err(io::Error::other)
     }
 
@@ -592,9 +602,13 @@ impl Out {
 
 /// Follows no link: whoever may write into the folder must not choose what we write to.
 fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OFlags::empty())
+}
+
+fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE);
-    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.custom_flags((OFlags::NOFOLLOW | more).bits() as i32);
     options.open(path)
 }
 

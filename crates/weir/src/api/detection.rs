@@ -101,8 +101,11 @@ pub struct SinkSnapshot {
 impl AlertsSnapshot {
     /// For people: a line, and one for each sink.
     pub fn lines(&self) -> String {
-        let Self { alerts, written, lost, sinks, .. } = self;
-        let mut text = format!("alerts: {alerts}, of them {written} written, {lost} lost\n");
+        let Self { alerts, written, lost, records, records_lost, sinks } = self;
+        let mut text = format!(
+            "alerts: {alerts}, of them {written} written, {lost} lost; {records} records, of them \
+             {records_lost} lost\n"
+        );
         for SinkSnapshot { to, events, sent, lost, waiting, repeated } in sinks {
             text += &format!(
                 "sink {to}: {events} events, of them {sent} sent, {waiting} wait, {lost} lost; \

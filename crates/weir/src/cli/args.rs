@@ -263,8 +263,9 @@ Examples:
 
 Exit codes:
   0  shown, the counters add up, and nothing came to the wire in plaintext that must be sealed;
-     with --check: every link is up, every gateway that is a peer is reached, the store works, and
-     the last configuration was not taken back; what is not so is named
+     with --check: every link is up, every gateway that is a peer is reached, the store works, rules
+     run where [rules] are, and the last configuration was not taken back; what is not so is named.
+     What was lost since the start (alerts, records) is no more than a warning on standard error
   1  no gateway answers, or one of these is not so";
 
 const DROPS_HELP: &str = "\

@@ -53,8 +53,12 @@ A packet must meet every term given; of --qp, --opcode and --pkey given several 
 
 Exit codes:
   0  done; a capture may be empty: the report says how many packets it has
-  1  no gateway answers, it keeps no packets, the file cannot be written, or Ctrl-C
+  1  no gateway answers, it keeps no packets, or none of an alert's any more, the file cannot be
+     written, or Ctrl-C
   2  the command line is wrong";
+
+/// Where gateways keep their stores.
+const STORES: &str = "/var/lib/weir/store";
 
 /// Arguments of `weir evidence`.
 #[derive(Debug, Args)]
@@ -130,9 +134,14 @@ pub struct CutArgs {
     /// time
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["last", "around", "flow"])]
     pub alert: Option<u64>,
-    /// Where gateways keep their stores, or a store: alerts are there
-    #[arg(long, default_value = "/var/lib/weir/store", value_name = "PATH")]
-    pub store: PathBuf,
+    /// Where gateways keep their stores, or a store.
+    #[arg(
+        long,
+        value_name = "PATH",
+        help = "Where gateways keep their stores, or a store: alerts are there [default: that of \
+                the gateway that is asked, else /var/lib/weir/store]"
+    )]
+    pub store: Option<PathBuf>,
     /// Only packets of this flow.
     #[arg(
         long,
@@ -355,6 +364,14 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
         bail!("interrupted; nothing was written to {}", args.write.display());
     }
     let report = taken?;
+    if let (Some(number), 0) = (args.alert, report.packets) {
+        bail!(
+            "none of the packets of alert {number} is kept any more, or within {} s around it; \
+             nothing was written to {}",
+            args.window.as_secs_f64(),
+            args.write.display()
+        );
+    }
     output.keep()?;
     match (args.json, to_output) {
         (true, true) => eprintln!("{}", serde_json::to_string(&report)?),
@@ -409,7 +426,7 @@ fn request(args: &CutArgs) -> CutRequest {
 impl CutArgs {
     /// The same for what belongs to an alert.
     fn of_alert(&self, number: u64) -> Result<Self> {
-        let row = records::alert(&self.store, self.words().0, number)?;
+        let row = records::alert(&self.store(), self.words().0, number)?;
         let end = |address: [u8; 16], port: u16| {
             let address = Ipv6Addr::from(address).to_canonical();
             let port = Some(port).filter(|it| *it != 0);
@@ -427,13 +444,18 @@ impl CutArgs {
         };
         let mut source = self.source.clone();
         source.pair.get_or_insert(row.pair);
-        Ok(Self {
-            around: Some(row.time_ns),
-            flow: Some(flow),
-            source,
-            alert: None,
-            ..self.clone()
-        })
+        Ok(Self { around: Some(row.time_ns), flow: Some(flow), source, ..self.clone() })
+    }
+
+    /// Where the alerts are: the store of the gateway that is asked, unless another is named.
+    fn store(&self) -> PathBuf {
+        let of_gateway = || {
+            let snapshot = ask_status(&self.source.run_dir, self.words().0).ok()?;
+            Some(snapshot.store?.path)
+        };
+        let named = self.store.clone();
+        let found = named.or_else(|| of_gateway().filter(|_| self.source.folder.is_none()));
+        found.unwrap_or_else(|| STORES.into())
     }
 
     /// Whose evidence, and the words of the expression: the first names a gateway where one so

@@ -10,11 +10,12 @@ use weir_engine::verdict::DropReason;
 use super::{EXIT_USAGE, print_json};
 
 const HELP: &str = "\
-Reasons are those of `weir drops`, of `dropped_by_reason` in `weir status --json`, and of the label
-`reason` in /metrics.
+Reasons are those of `weir drops`, of `dropped_by_reason` in `weir status --json`, of the label
+`reason` in /metrics, and of `drop.reason` in EVE.
 
 Examples:
   weir explain no_policy
+  weir explain 'flow drop'
   weir explain                 all of them
 
 Exit codes:
@@ -32,6 +33,40 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
+/// Reasons that only EVE's `drop.reason` has, what they mean, and what to do: Suricata's words.
+const OF_EVE: [(&str, &str, &str); 6] = [
+    (
+        "flow drop",
+        "A rule had dropped a packet of this flow before, and with it the rest of the flow.",
+        "see the alert or the drop before, of the same `flow_id`; counted as `rule`.",
+    ),
+    (
+        "rules",
+        "A rule dropped it whose threshold keeps its alerts silent.",
+        "`weir drops` names the rule, which it is counted by.",
+    ),
+    (
+        "applayer error",
+        "The parser of its application gave up, and `parser_errors = \"drop\"` is written.",
+        "counted as `parser_error`: `weir explain parser_error`.",
+    ),
+    (
+        "exception policy flow drop",
+        "Its flow was dropped before for what could not be looked into (`applayer error`).",
+        "see the drop before, of the same `flow_id`.",
+    ),
+    (
+        "stream error",
+        "What its TCP connection says could not be looked into.",
+        "`weir drops` has the count by `stream_unseen`, `stream_gap` and `stream_conflict`.",
+    ),
+    (
+        "stream midstream",
+        "Its connection began before it was looked at (of a capture, `weir verify`).",
+        "`weir explain stream_unseen`.",
+    ),
+];
+
 /// A reason in words.
 #[derive(Debug, Serialize)]
 struct Explained {
@@ -46,9 +81,13 @@ struct Explained {
 /// Standard output cannot be written.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let is_wanted = |it: &&DropReason| args.reason.as_ref().is_none_or(|name| name == it.name());
-    let explained: Vec<_> = DropReason::ALL.iter().filter(is_wanted).map(explain).collect();
+    let of_eve = OF_EVE.iter().filter(|it| args.reason.as_ref().is_none_or(|name| name == it.0));
+    let of_eve = of_eve.map(|it| Explained { reason: it.0, meaning: it.1, remedy: it.2 });
+    let explained: Vec<_> =
+        DropReason::ALL.iter().filter(is_wanted).map(explain).chain(of_eve).collect();
     if explained.is_empty() {
-        let known: Vec<_> = DropReason::ALL.iter().map(|it| it.name()).collect();
+        let known = DropReason::ALL.iter().map(|it| it.name());
+        let known: Vec<_> = known.chain(OF_EVE.iter().map(|it| it.0)).collect();
         eprintln!("weir: there is no such reason; there are: {}", known.join(", "));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
@@ -234,6 +273,24 @@ fn remedy_of_access(reason: DropReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_reason_that_the_guide_names_is_explained() {
+        let guide = include_str!("../../../../docs/guide/detect.md");
+        let rows = guide.lines().skip_while(|it| !it.starts_with("| reason | which packets"));
+        let rows = rows.skip(2).take_while(|it| it.starts_with('|'));
+        let mut count = 0;
+        for row in rows {
+            let names = row.split('|').nth(1).unwrap_or_default();
+            for name in names.split('`').skip(1).step_by(2) {
+                let is_known = DropReason::ALL.iter().any(|it| it.name() == name)
+                    || OF_EVE.iter().any(|it| it.0 == name);
+                assert!(is_known, "{name}");
+                count += 1;
+            }
+        }
+        assert!(count > 8, "{count}");
+    }
 
     #[test]
     fn every_reason_has_a_remedy_of_its_own() {

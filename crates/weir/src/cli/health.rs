@@ -58,6 +58,46 @@ pub(super) fn unreached(snapshot: &Snapshot) -> Vec<String> {
     findings
 }
 
+/// Rules that are configured and of which none runs, a sentence each.
+pub(super) fn unwatched(snapshot: &Snapshot) -> Vec<String> {
+    let none_runs = |it: &&PairSnapshot| it.detection.as_ref().is_some_and(|it| it.rules == 0);
+    let pairs = snapshot.pairs.iter().filter(none_runs);
+    let line = |it: &PairSnapshot| {
+        let (gateway, pair) = (&snapshot.name, &it.name);
+        format!("{gateway}: pair {pair}: [rules], and none runs: nothing is looked for")
+    };
+    pairs.map(line).collect()
+}
+
+/// What was lost since the start of what should be told, a sentence each. It is over, and no reason
+/// to wake anybody for ever.
+pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut add = |count: u64, what: &str| {
+        if count > 0 {
+            told.push(format!("{}: since its start {count} {what}", snapshot.name));
+        }
+    };
+    let waiting = snapshot.pairs.iter().filter_map(|it| it.detection.as_ref());
+    add(waiting.map(|it| it.alerts_lost).sum(), "alerts were lost before they were told");
+    if let Some(alerts) = &snapshot.alerts {
+        add(alerts.lost, "alerts were lost to EVE");
+        add(alerts.records_lost, "records of flows and transactions were lost to EVE");
+        for sink in &alerts.sinks {
+            add(sink.lost, &format!("events were lost to the sink {}", sink.to));
+        }
+    }
+    if let Some(store) = &snapshot.store {
+        add(store.overflowed, "records were lost to the store");
+        add(store.alerts_lost, "alerts were lost to the store");
+    }
+    for export in &snapshot.exports {
+        let lost = export.data_records_lost + export.overflowed;
+        add(lost, &format!("records were lost to the collector {}", export.collector));
+    }
+    told
+}
+
 /// Why a peer is not reached; `None`: it is, or nobody has tried.
 fn why_unreached(pair: &PairSnapshot, peer: &PeerSnapshot) -> Option<String> {
     let Some(keying) = &peer.keying else { return why_silent(peer) };
@@ -112,7 +152,7 @@ fn heard_instead(keying: &KeyingSnapshot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::dto::PeerKeyingSnapshot;
+    use crate::api::dto::{AlertsSnapshot, DetectionSnapshot, PeerKeyingSnapshot};
 
     fn snapshot(change: impl FnOnce(&mut PairSnapshot)) -> Snapshot {
         let keying = PeerKeyingSnapshot { state: "up".into(), ..Default::default() };
@@ -142,6 +182,33 @@ mod tests {
             pair.wire.link = "down".into();
         });
         assert_told(&down, "port p0 is down");
+    }
+
+    #[test]
+    fn rules_of_which_none_runs_are_a_fault_and_no_rules_are_none() {
+        let with = |rules| {
+            let detection = DetectionSnapshot { rules, ..DetectionSnapshot::default() };
+            unwatched(&snapshot(|pair| pair.detection = Some(detection)))
+        };
+        assert!(unwatched(&snapshot(|_| {})).is_empty());
+        assert!(with(7).is_empty());
+        assert!(with(0)[0].ends_with("none runs: nothing is looked for"));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_each_by_its_name() {
+        let mut lossy = snapshot(|pair| {
+            pair.detection = Some(DetectionSnapshot { alerts_lost: 2, ..Default::default() });
+        });
+        lossy.name = "gw-a".into();
+        lossy.alerts = Some(AlertsSnapshot { lost: 3, records_lost: 4, ..Default::default() });
+        let expected = [
+            "gw-a: since its start 2 alerts were lost before they were told",
+            "gw-a: since its start 3 alerts were lost to EVE",
+            "gw-a: since its start 4 records of flows and transactions were lost to EVE",
+        ];
+        assert_eq!(losses(&lossy), expected);
+        assert!(losses(&snapshot(|_| {})).is_empty());
     }
 
     #[test]

@@ -21,7 +21,7 @@ Examples:
 
 Exit codes:
   0  every enabled rule runs
-  1  some do not, or a file cannot be read
+  1  some do not, or a file cannot be read, or there is no rule but in comments
   2  the command line is wrong";
 
 /// Arguments of `weir rules`.
@@ -85,6 +85,9 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
             eprintln!("weir: {}; {remedy}", shown(&what));
         }
     }
+    for path in text.without_rules(&args.paths) {
+        eprintln!("weir: warning: no rule was found in {}", shown(&path.display().to_string()));
+    }
     if args.json {
         print_json(&RulesReport {
             rules: report.rules,
@@ -97,16 +100,22 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         for it in &report.refused {
             println!("{}", line(it));
         }
-        let share = 100.0 * report.runnable as f64 / (report.enabled.max(1)) as f64;
         println!(
-            "{} rules, {} enabled, {} run ({share:.1} %), {} do not",
+            "{} rules, {} enabled, {} run ({:.1} %), {} do not",
             report.rules,
             report.enabled,
             report.runnable,
+            share(report.runnable, report.enabled),
             report.refused.len()
         );
     }
-    Ok(if report.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let all_run = report.refused.is_empty() && report.enabled > 0;
+    Ok(if all_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// In percent, rounded down: 100.0 is all.
+fn share(runnable: u64, enabled: u64) -> f64 {
+    (runnable * 1000 / enabled.max(1)) as f64 / 10.0
 }
 
 /// A list's name and its file.
@@ -126,12 +135,23 @@ pub(super) fn list(text: &str) -> Result<(String, PathBuf), String> {
 fn line(refusal: &Refusal) -> String {
     let Refusal { source, line, sid, keyword, reason } = refusal;
     let sid = sid.map_or_else(|| "no sid".to_owned(), |sid| format!("sid {sid}"));
+    // The reason names the key of a configuration, which is not what was asked with.
+    let reason = match keyword.as_str() {
+        "geoip" => reason.replace("`geoip` in [rules]", "--geoip here, `geoip` in [rules]"),
+        _ => reason.clone(),
+    };
     shown(&format!("{source}:{line}: {sid}: {keyword}: {reason}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_all_are_a_hundred_percent() {
+        assert_eq!((share(0, 0), share(2, 3)), (0.0, 66.6));
+        assert_eq!((share(9_999, 10_000), share(10_000, 10_000)), (99.9, 100.0));
+    }
 
     #[test]
     fn a_rule_that_is_refused_steers_no_terminal() {

@@ -29,8 +29,10 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     let mut findings = health::findings(&snapshot);
     if args.check {
         findings.extend(health::unreached(&snapshot));
+        findings.extend(health::unwatched(&snapshot));
         findings.extend(taken_back(&snapshot));
         findings.extend(not_stored(&snapshot));
+        health::losses(&snapshot).iter().for_each(|it| eprintln!("weir: warning: {it}"));
     }
     match (args.check, args.status.json) {
         (false, true) => print_json(&snapshot)?,
@@ -415,7 +417,7 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::dto::DetectionSnapshot;
+    use crate::api::dto::{AlertsSnapshot, DetectionSnapshot};
 
     #[test]
     fn plaintext_at_the_wire_is_a_finding_and_no_other_frame_is() {
@@ -459,6 +461,13 @@ mod tests {
         assert!(table(rules(7, "enforce")).contains("  rules: 7 run and enforce; 0 packets"));
         assert!(table(rules(7, "watch")).contains("  rules: 7 run and only watch; 0 packets"));
         assert!(table(rules(0, "enforce")).contains("  rules: NONE RUNS: nothing is looked for\n"));
+    }
+
+    #[test]
+    fn lost_alerts_and_records_are_told() {
+        let alerts = AlertsSnapshot { lost: 1, records: 9, records_lost: 2, ..Default::default() };
+        let text = table(&Snapshot { alerts: Some(alerts), ..Snapshot::default() });
+        assert!(text.contains(" 1 lost; 9 records, of them 2 lost\n"), "{text}");
     }
 
     #[test]

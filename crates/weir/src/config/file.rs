@@ -159,7 +159,7 @@ use super::access::{self, AccessDefault, AccessPsnMode, AccessStateMode};
 use super::address::{InterfaceAddress, Prefix};
 use super::marking;
 use super::offload::Offload;
-use super::problem::Problems;
+use super::problem::{Problems, in_words};
 use super::rules;
 use super::{labels, sinks, store, tag};
 
@@ -687,7 +687,7 @@ fn explain(message: &str) -> (String, String) {
     for expected in [", expected one of ", ", expected "] {
         if let Some((what, right)) = message.split_once(expected) {
             let one_of = if expected.contains("one of") { "one of " } else { "" };
-            return (what.to_owned(), format!("write {one_of}{right}"));
+            return (what.to_owned(), format!("write {one_of}{}", in_words(right)));
         }
     }
     if let Some((what, remedy)) = message.split_once("; ") {

@@ -11,6 +11,15 @@ use serde::Serialize;
 /// push warnings out, so that a file with an error is refused however many warnings it has.
 pub const PROBLEMS_MAX: usize = 100;
 
+/// What is expected, by whoever reads a table: types of ours are no words of our users'.
+pub(super) fn in_words(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not below 0",
+        "i64" => "a whole number",
+        other => other,
+    }
+}
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -40,11 +40,13 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use serde::Deserialize;
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use weir_detect::{FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
@@ -91,7 +93,7 @@ pub struct Written {
     pub lists: Lists,
     pub geoip: Option<PathBuf>,
     #[serde(default)]
-    pub would_drop: Several<u32>,
+    pub would_drop: Several<Sid>,
     pub mode: Option<Spanned<Mode>>,
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
@@ -122,6 +124,29 @@ pub struct WrittenExceptions {
     pub gaps: WrittenException,
     pub conflicts: Option<WrittenException>,
     pub parser_errors: WrittenException,
+}
+
+/// A rule's number.
+#[derive(Debug)]
+pub struct Sid(u32);
+
+impl<'de> Deserialize<'de> for Sid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Sid;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rule's number")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Sid, E> {
+                let wrong = |_| E::invalid_value(Unexpected::Signed(number), &self);
+                u32::try_from(number).map(Sid).map_err(wrong)
+            }
+        }
+        deserializer.deserialize_i64(Reader)
+    }
 }
 
 /// What becomes of what cannot be looked into.
@@ -318,7 +343,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         variables: written.variables.as_ref().map(|path| directory.join(path)),
         lists: written.lists.iter().map(|(n, path)| (n.clone(), directory.join(path))).collect(),
         geoip: written.geoip.as_ref().map(|path| directory.join(path)),
-        would_drop: written.would_drop.0.iter().map(|it| *it.get_ref()).collect(),
+        would_drop: written.would_drop.0.iter().map(|it| it.get_ref().0).collect(),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
         eve: eve(written, directory, u64::from(mib) << 20, problems),
         tells_anomalies: written.eve_anomalies,
@@ -423,6 +448,17 @@ fn read(detection: &Detection) -> anyhow::Result<rules::Text> {
     Ok(text)
 }
 
+/// The files named that cannot be opened, each with its key.
+fn unreadable(detection: &Detection) -> Vec<(&'static str, anyhow::Error)> {
+    let Detection { paths, variables, lists, geoip, .. } = detection;
+    let paths = paths.iter().filter(|it| !it.is_dir()).map(|it| ("paths", it));
+    let named = paths
+        .chain(variables.iter().map(|it| ("variables", it)))
+        .chain(lists.values().map(|it| ("lists", it)))
+        .chain(geoip.iter().map(|it| ("geoip", it)));
+    named.filter_map(|(key, path)| Some((key, rules::opened(path).err()?))).collect()
+}
+
 /// Reads the rules that `settings` name. Rules that do not run are warned of, in one line: a set of
 /// others' rules always has some.
 pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
@@ -433,10 +469,18 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
         detection.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
         Ok(text)
     };
+    let missing = unreadable(detection);
+    if !missing.is_empty() {
+        for (key, error) in missing {
+            let remedy = format!("correct `{key}` in [rules], or the file");
+            problems.error_in_file(format!("{error:#}"), remedy);
+        }
+        return;
+    }
     let text = match read_all() {
         Ok(text) => text,
         Err(error) => {
-            let remedy = "correct `paths`, `variables`, `lists` and `geoip` in [rules]";
+            let remedy = "correct the file, or `paths`, `variables`, `lists` or `geoip` in [rules]";
             return problems.error_in_file(format!("{error:#}"), remedy);
         }
     };

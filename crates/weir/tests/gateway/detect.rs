@@ -162,11 +162,11 @@ fn the_number_of_an_alert_in_eve_leads_to_its_packets() {
     interrupt::until("alerts in EVE", PATIENCE, all).unwrap();
     let told = events(&eve_file(lab.folder()));
     let told: Vec<_> = told.into_iter().filter(|it| it["event_type"] == "alert").collect();
-    let store = lab.folder().join("state").join(NAMES[0]).join("store");
     for alert in &told {
         let (number, port) = (alert["weir"]["alert_id"].to_string(), &alert["dest_port"]);
         let file = path(&format!("alert-{number}.pcapng"));
-        let arguments = ["--alert", &number, "--store", store.to_str().unwrap()];
+        // Its number is looked for in the store of the gateway that is asked.
+        let arguments = ["--alert", &number];
         let mut said = String::new();
         let is_cut = || {
             let (is_cut, words) = super::evidence::cut(&lab, &file, &arguments);
@@ -178,6 +178,11 @@ fn the_number_of_an_alert_in_eve_leads_to_its_packets() {
         let found = super::evidence::tshark(&file, "udp", &["udp.dstport", "udp.length"]);
         assert_eq!(found, [format!("{port}\t208")], "alert {number}: {said}");
     }
+    let number = told[0]["weir"]["alert_id"].to_string();
+    let none = path("none.pcapng");
+    let (is_cut, said) = super::evidence::cut(&lab, &none, &["--alert", &number, "udp port 9"]);
+    assert!(!is_cut && said.contains("none of the packets of alert"), "{said}");
+    assert!(!none.exists(), "an empty file looks like evidence");
     drop(gateways);
 }
 

@@ -84,3 +84,27 @@ fn while_many_rules_are_compiled_a_gateway_answers_and_takes_one_configuration_a
     daemon.signal(Signal::HUP).unwrap();
     wait_status(&gateways, Side::A, |it| it["configuration"]["epoch"] == 4);
 }
+
+#[test]
+fn a_file_of_alerts_that_cannot_be_made_has_the_configuration_refused() {
+    let Some(Stand { _turn, lab }) = stand("a_file_of_alerts_that_cannot_be_made") else { return };
+    let gateways = Gateways::start(&lab, &Setup::new(WEIR, Protection::Plain)).unwrap();
+    let name = weir_lab::gateways::NAMES[Side::A.index()];
+    let text = std::fs::read_to_string(lab.folder().join(format!("{name}.toml"))).unwrap();
+    let rules = lab.folder().join("one.rules");
+    std::fs::write(&rules, self::rules(1)).unwrap();
+    let reload = |eve: &str| {
+        let tables = format!("{text}\n[rules]\npaths = {rules:?}\neve = \"{eve}\"\n");
+        configure(&lab, Side::A, &tables).unwrap();
+        let mut command = Command::new(WEIR);
+        let run_folder = weir_lab::gateways::run_folder(&lab, Side::A);
+        command.args(["reload", name, "--run-dir"]).arg(run_folder).output().unwrap()
+    };
+    let epoch = || number(&gateways.status(Side::A).unwrap(), "/configuration/epoch");
+    let refused = reload("/proc/nope/eve.json");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("/proc/nope/eve.json"), "{said}");
+    assert_eq!(epoch(), 1);
+    assert!(reload("eve.json").status.success());
+    assert_eq!(epoch(), 2);
+}

@@ -67,7 +67,7 @@ fn rules_that_do_not_run_are_counted_by_the_keyword_that_stops_them() {
     let text = weir(&["rules", "check"], &[folder.path()]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("a.rules:3: sid 3: no.such.keyword"), "{text}");
-    assert!(text.contains("3 enabled, 2 run (66.7 %)"), "{text}");
+    assert!(text.contains("3 enabled, 2 run (66.6 %)"), "{text}");
 }
 
 #[test]
@@ -245,6 +245,72 @@ fn wrong_checksums_hide_an_attack_unless_they_are_unfinished_or_many() {
     assert_eq!(read(0, [unfinished(0), unfinished(6)], &[]), [1, 0]);
     assert_eq!(read(998, wrong, &[]), [0, 1000], "the connection has begun");
     assert_eq!(read(1000, wrong, &[]), [1, 1000]);
+}
+
+#[test]
+fn where_no_rule_is_found_is_said_and_is_a_failure_if_there_is_none_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("empty")).unwrap();
+    fs::write(path("comments.rules"), "# none yet\n\n").unwrap();
+    fs::write(path("one.rules"), "\u{feff}alert ip any any -> any any (sid:1;)\n").unwrap();
+    let check = |names: &[&str]| {
+        let paths: Vec<_> = names.iter().map(|it| path(it)).collect();
+        let paths: Vec<&Path> = paths.iter().map(|it| it.as_path()).collect();
+        let output = weir(&["rules", "check"], &paths);
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said.matches("no rule was found in ").count())
+    };
+    assert_eq!(check(&["empty"]), (Some(1), 1));
+    assert_eq!(check(&["comments.rules", "empty"]), (Some(1), 2));
+    assert_eq!(check(&["one.rules", "empty"]), (Some(0), 1));
+    assert_eq!(check(&["one.rules"]), (Some(0), 0), "a byte order mark is none of its text");
+}
+
+#[test]
+fn refusals_say_what_is_not_supported_and_where_to_ask_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("a.rules");
+    let cases = [
+        ("lua:x.lua", "lua: not supported: Weir runs no scripts"),
+        ("http.uri; luaxform:x.lua; content:\"x\"", "luaxform: not supported: Weir runs no"),
+        ("file.magic; content:\"x\"", "file.magic: not supported: "),
+        ("igmp-csum:invalid", "igmp-csum: not supported: "),
+        ("nonsense:1", "nonsense: this keyword is not known here"),
+        ("decode-event:nonsense", "`decoder.nonsense` is not an event of Suricata 8.0.7"),
+        ("geoip:any,US", "name one, --geoip here, `geoip` in [rules]"),
+        ("pcre:\"/a(b/\"", "missing closing parenthesis"),
+    ];
+    let text: String = (1..)
+        .zip(cases)
+        .map(|(sid, (asks, _))| format!("alert ip any any -> any any ({asks}; sid:{sid};)\n"))
+        .collect();
+    fs::write(&rules, text).unwrap();
+    let said = String::from_utf8(weir(&["rules", "check"], &[&rules]).stdout).unwrap();
+    for ((asks, expected), line) in cases.iter().zip(said.lines()) {
+        assert!(line.contains(expected), "{asks}: {line}");
+    }
+    assert!(!said.contains("at offset"), "of a pattern that nobody wrote: {said}");
+}
+
+#[test]
+fn of_two_rules_with_one_number_each_is_told_of_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("a.rules");
+    let rule = |sid, rev| format!("alert ip any any -> any any (sid:{sid}; rev:{rev};)\n");
+    let pairs = [(1, 1), (1, 1), (2, 2), (2, 1), (3, 1), (3, 2)];
+    fs::write(&rules, pairs.map(|(sid, rev)| rule(sid, rev)).concat()).unwrap();
+    let said = String::from_utf8(weir(&["rules", "check"], &[&rules]).stdout).unwrap();
+    for expected in [
+        "a.rules:2: sid 1: sid: sid 1 is also the rule's in ",
+        "a.rules:1, of the same revision: the first runs\n",
+        "a.rules:4: sid 2: sid: sid 2 is also the rule's in ",
+        "a.rules:3, which is newer, and runs\n",
+        "a.rules:5: sid 3: sid: sid 3 is also the rule's in ",
+        "a.rules:6, which is newer, and runs\n",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
 }
 
 #[test]

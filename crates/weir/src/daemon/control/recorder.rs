@@ -162,8 +162,10 @@ impl Recorder {
     pub fn stop(self) {
         self.note("gateway", "stop", "stopped");
         drop(self.socket);
-        let counters = self.store.stop();
-        tracing::info!(?counters, "store closed");
+        let StoreCounters { path, records, written, overflowed, lost, failure, .. } =
+            self.store.stop();
+        let (path, failure) = (path.display(), failure.as_deref());
+        tracing::info!(%path, records, written, overflowed, lost, failure, "store closed");
     }
 }
 

@@ -47,7 +47,7 @@ use needs_restart::needs_restart;
 use parts::{
     Sinks, announce, begin_datasets, bystanders, change_alerts, configure_keying, mirrors_of,
     open_control, open_front_ends, rules_digest, start_alerts, start_datasets, start_exporter,
-    start_keying, start_workers, tell_names, watch_ports, watch_signals, watch_vm,
+    start_keying, start_workers, tell_names, try_alerts, watch_ports, watch_signals, watch_vm,
 };
 use reading::{Read, Readings, Wanted};
 use trial::{PortsBefore, Start, Trial};
@@ -465,6 +465,7 @@ impl Gateway {
             front_end.iter().for_each(|it| it.extend(prepared));
         }
         let mirrors = self.add_bystanders(&mut prepared, &settings)?;
+        try_alerts(&settings, &self.settings)?;
         let of_pairs = settings.pairs.iter().zip(prepared).zip(mirrors);
         for (workers, ((pair, plans), (wanted, new))) in self.workers.iter_mut().zip(of_pairs) {
             let offered = workers.offer(plans).and_then(|()| workers.offer_rest(pair, wanted, new));

@@ -101,6 +101,36 @@ fn what_goes_beside_eve_is_refused_without_it() {
 }
 
 #[test]
+fn every_file_of_rules_that_is_not_there_is_named_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    let said = |lines: &str| {
+        let text = format!("{HEAD}default = \"forward\"\n[rules]\n{lines}");
+        std::fs::write(&file, text).unwrap();
+        config::load(&file, KeyAccess::Needed).unwrap_err()
+    };
+    let geoip = said("paths = \".\"\ngeoip = \"no.mmdb\"").to_string();
+    assert!(geoip.contains("no.mmdb: "), "though no rule asks for it: {geoip}");
+    let all = said(
+        "paths = \"no.rules\"\nvariables = \"no.yaml\"\nlists = { A = \"no.txt\" }\n\
+         geoip = \"no.mmdb\"",
+    );
+    assert_eq!(all.count(Severity::Error), 4, "{all}");
+    for key in ["paths", "variables", "lists", "geoip"] {
+        assert!(all.to_string().contains(&format!("correct `{key}` in [rules]")), "{all}");
+    }
+}
+
+#[test]
+fn what_is_no_number_is_told_in_no_programmers_words() {
+    let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
+    refused(&with("would_drop = [\"x\"]"), &["write a rule's number"]);
+    refused(&with("would_drop = [-1]"), &["write a rule's number"]);
+    refused(&with("flows = \"x\""), &["write a whole number"]);
+    assert!(accepted(&with("would_drop = 7")).detection.unwrap().would_drop.contains(&7));
+}
+
+#[test]
 fn memory_of_flows_has_bounds_and_what_goes_past_cannot_be_strict() {
     let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
     let strict =

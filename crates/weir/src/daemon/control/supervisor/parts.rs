@@ -99,6 +99,16 @@ pub(super) fn start_alerts(settings: &Settings, recorder: Option<&Recorder>) -> 
     Ok(sink)
 }
 
+/// Opens the files that `next` names for alerts, and makes them, as a start does; not those that
+/// are in use already.
+pub(super) fn try_alerts(next: &Settings, before: &Settings) -> Result<()> {
+    let file = eve_file(next).filter(|it| eve_file(before).as_ref() != Some(it));
+    let Some(file) = file else { return Ok(()) };
+    alert_files::make_folders(&file)
+        .and_then(|()| file.try_open())
+        .with_context(|| format!("cannot write alerts to {}", file.path.display()))
+}
+
 /// Has alerts written where `settings` say from now on.
 pub(super) fn change_alerts(alerts: &AlertSink, settings: &Settings) -> std::io::Result<()> {
     let file = eve_file(settings);
