@@ -340,6 +340,7 @@ fn what_is_sent_last_before_a_stop_arrives_once() {
         let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
         siem.send(&event(number, 2));
     }
+    wait("a hundred lines", || heard.lock().unwrap().lines().count() >= 100);
     assert_eq!(of_lines(&heard.lock().unwrap()), (100..200).collect::<Vec<_>>());
 }
 
@@ -377,6 +378,7 @@ fn what_a_sink_that_reads_nothing_was_sent_waits_for_the_next_start() {
     let siem = Siem::start(&lines_to(&address, folder.path())).unwrap();
     wait("it given to the next", || counters(&siem).sent == 1);
     drop(siem);
+    wait("what the listener hears", || !heard.lock().unwrap().is_empty());
     assert_eq!(of_lines(&heard.lock().unwrap()), [100]);
 }
 
