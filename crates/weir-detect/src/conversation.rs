@@ -13,10 +13,9 @@ mod speech;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::application::unit::{Announced, Said, Unit};
+use crate::application::unit::{Announced, Said};
 use crate::application::websocket::Websocket;
 use crate::application::{self, Parser};
-use crate::buffers::event::AppEvent;
 use crate::buffers::http::{Upgrade, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
@@ -31,7 +30,7 @@ use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use acceptance::{Acceptance, Header};
 use agreement::Agreement;
-pub(crate) use message::Message;
+pub(crate) use message::{Message, MessageUpdate};
 
 /// A TCP connection.
 #[derive(Debug, Default)]
@@ -60,9 +59,8 @@ pub(crate) struct Conversation {
     withheld: [Vec<(RuleIndex, u32, u32)>; 2],
     /// It is decided what a side speaks.
     is_decided: [bool; 2],
-    /// What a client said before its server told what is spoken: it is looked at with the client's
-    /// next packet.
-    late: Vec<MessageUpdate>,
+    /// Transactions that a client began before its server told what is spoken, for its next packet.
+    late: Vec<u64>,
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -149,21 +147,6 @@ impl Progress {
         let (messages, said) = Heard { said, ..Heard::default() }.told();
         Self { messages, said, ..Self::default() }
     }
-}
-
-/// A message of the application that came further.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MessageUpdate {
-    /// The transaction of that number.
-    Http(u64),
-    Tls,
-    Ssh,
-    /// A session of either came into another state.
-    State,
-    Dns(dns::Message),
-    /// What is odd about a session that comes no further by it.
-    Odd(Vec<AppEvent>),
-    Unit(Box<Unit>),
 }
 
 impl Conversation {
@@ -353,8 +336,9 @@ impl Conversation {
 
     /// What was odd, or told late, and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
-        if side == 0 {
-            messages.splice(..0, self.late.drain(..));
+        if side == 0 && !self.late.is_empty() {
+            messages
+                .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
         }
         let events = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
@@ -550,8 +534,9 @@ impl Conversation {
                 }
                 // Nobody has looked at units of it.
                 heard.said = before.said;
-                if side == 1 && matches!(application, Application::Http(_)) {
-                    self.late = before.messages;
+                if side == 1 {
+                    let messages = before.messages.into_iter();
+                    self.late = messages.filter_map(MessageUpdate::transaction).collect();
                 }
             }
         }

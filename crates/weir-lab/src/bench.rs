@@ -119,7 +119,7 @@ const BENCHES: [Bench; 38] = [
         run: detecting::beside_suricata,
     },
     Bench { names: &["conformance"], run: judging::conformance },
-    Bench { names: &["conformance_changed"], run: changing::changed },
+    Bench { names: &["changed_rules"], run: changing::changed },
     Bench {
         names: &["ips_vs_suricata_stream", "ips_vs_suricata_http", "ips_stream_super_packets_gbps"],
         run: inline::beside_suricata,

@@ -71,7 +71,8 @@ impl Conversation {
             return;
         }
         let said = self.since(1).unwrap_or_default();
-        if said.len() - new.min(said.len()) < HTTP_VERSION.len() && said.starts_with(HTTP_VERSION) {
+        let before = said.len().saturating_sub(new);
+        if before < HTTP_VERSION.len() && said.starts_with(HTTP_VERSION) {
             self.application = Application::Unknown;
         }
     }

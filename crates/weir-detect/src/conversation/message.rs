@@ -10,6 +10,28 @@ use crate::frame::Frame;
 use crate::rule::{Buffer, Hook, MessageField, MessageTest, Protocol, UnitTest};
 use crate::value::Object;
 
+/// A message of the application that came further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MessageUpdate {
+    /// The transaction of that number.
+    Http(u64),
+    Tls,
+    Ssh,
+    /// A session of either came into another state.
+    State,
+    Dns(dns::Message),
+    /// What is odd about a session that comes no further by it.
+    Odd(Vec<AppEvent>),
+    Unit(Box<Unit>),
+}
+
+impl MessageUpdate {
+    /// Of HTTP: the transaction's number.
+    pub(super) fn transaction(self) -> Option<u64> {
+        if let Self::Http(number) = self { Some(number) } else { None }
+    }
+}
+
 /// A message as rules look at it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message<'a> {

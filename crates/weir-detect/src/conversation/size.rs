@@ -18,4 +18,4 @@ impl HeapSize for Application {
     }
 }
 
-heap_size!(Conversation { streams, application, framer });
+heap_size!(Conversation { streams, application, framer, late });

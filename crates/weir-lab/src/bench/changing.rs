@@ -73,7 +73,7 @@ fn judged(options: &Options, folder: &Path, seed: u64) -> Result<[Figure; 2]> {
     let said = process::run(&mut compare, PATIENCE)?.stdout;
     let verdict = serde_json::from_str(&said).context("compare.py says no JSON")?;
     let of = format!("{CHANGED} rules of seed {seed} by {}: ", suricata.name());
-    Ok(shares(&format!("changed_{seed}"), &verdict, false)?.map(|mut figure| {
+    Ok(shares(&format!("changed_rules_{seed}"), &verdict, false)?.map(|mut figure| {
         figure.note.insert_str(0, &of);
         figure
     }))

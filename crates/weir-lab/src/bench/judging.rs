@@ -42,9 +42,13 @@ pub(super) fn conformance(options: &Options) -> Result<Vec<Figure>> {
             make.args(["--part", "3"]);
         }
         process::run(&mut make, PATIENCE)?;
+        if options.quick {
+            fs::rename(flows.join("flows-003.tsv"), flows.join("flows.tsv"))?;
+        }
         let ours = alerts(options, folder.path(), &flows)?;
         let verdict = compared(folder.path(), &flows, &[table], &ours)?;
-        let [agreed, mut extra] = shares(name, &verdict, options.quick)?;
+        let figure = format!("conformance_{name}");
+        let [agreed, mut extra] = shares(&figure, &verdict, options.quick)?;
         if split.is_some() {
             // Suricata looks at some bytes of a stream in pieces: what it finds in them depends on
             // how they were cut, and what it finds in none of them is ours alone.
@@ -108,7 +112,7 @@ fn compared(folder: &Path, flows: &Path, tables: &[&str], ours: &Path) -> Result
     serde_json::from_str(&said).context("compare.py says no JSON")
 }
 
-/// The shares of Suricata's pairs that are ours too, and that are ours alone.
+/// The shares of Suricata's pairs that are ours too, and that are ours alone, as figures of `name`.
 pub(super) fn shares(name: &str, verdict: &Value, is_part: bool) -> Result<[Figure; 2]> {
     let all = &verdict["all"];
     let count = |what: &str| all[what].as_f64().with_context(|| format!("no {what} in {all}"));
@@ -124,7 +128,7 @@ pub(super) fn shares(name: &str, verdict: &Value, is_part: bool) -> Result<[Figu
             named.join(" ")
         );
         let share = Samples(vec![100.0 * count(what)? / reference]);
-        Ok(Figure::new(&format!("conformance_{name}_{what}"), "%", &share).noted(&note))
+        Ok(Figure::new(&format!("{name}_{what}"), "%", &share).noted(&note))
     };
     Ok([figure("agreed", "missing_sids")?, figure("extra", "extra_sids")?])
 }
