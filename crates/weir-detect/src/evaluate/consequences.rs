@@ -78,11 +78,11 @@ impl Evaluator {
             self.rewritten = 0;
             return Some(Decision::Pass);
         }
-        flow.is_passed.then_some(Decision::Pass)
+        (flow.is_passed && !self.tells()).then_some(Decision::Pass)
     }
 
     /// Whether applications are looked into although no rule asks for that.
-    fn tells(&self) -> bool {
+    pub(super) fn tells(&self) -> bool {
         let has_to = self.limits.refuses_parser_errors;
         has_to
             || self.records.is_some()
@@ -145,6 +145,8 @@ impl Evaluator {
         };
         if is_told {
             self.tell(index, blocked, sight, flow, scene, alerts);
+        } else {
+            self.counters.suppressed += 1;
         }
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
