@@ -360,11 +360,7 @@ impl Detector {
         evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
         let mut events = Vec::new();
         evaluator.begin();
-        if (packet.decoded.is_some() || wants_events)
-            && view.is_tcp()
-            && !view.is_spoiled
-            && !flow.is_dropped()
-        {
+        if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
             follow(flow, direction, &view, found);
             events = [decoded.events, found].concat();
@@ -651,6 +647,11 @@ fn link(parsed: &Parsed) -> Link {
         Network::Ipv4 | Network::Ipv6 if parsed.network_offset == 0 => Link::Ip,
         _ => Link::Ethernet,
     }
+}
+
+/// Whether a packet may bring its flow's connection further: not what no receiver takes, or gets.
+fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
+    view.is_tcp() && !view.is_spoiled && !flow.is_dropped()
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.

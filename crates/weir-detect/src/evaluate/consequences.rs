@@ -145,9 +145,8 @@ impl Evaluator {
         };
         if is_told {
             self.tell(index, blocked, sight, flow, scene, alerts);
-        } else {
-            self.counters.suppressed += 1;
         }
+        self.counters.suppressed += u64::from(!is_told);
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
             if is_of_flow && !rule.bypasses {

@@ -5,9 +5,8 @@ mod ended;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -223,7 +222,7 @@ impl<W: Write> Detection<W> {
     /// # Errors
     /// The capture cannot be read to its end, or the events not be written.
     pub fn read(&mut self, path: &PathBuf) -> anyhow::Result<()> {
-        self.look.capture_link = named_link(path);
+        self.look.capture_link = eve::named_link(path);
         let mut reader = CaptureReader::open(path)?;
         loop {
             let Self { layers, look } = self;
@@ -686,17 +685,5 @@ impl<W: Write> Look<W> {
         self.out.write_all(&self.line)?;
         self.line.clear();
         Ok(())
-    }
-}
-
-/// The link type in a pcap file's head; pcapng names one for each interface, deeper inside.
-fn named_link(path: &Path) -> Option<u32> {
-    let mut head = [0; 24];
-    File::open(path).ok()?.read_exact(&mut head).ok()?;
-    let number: [u8; 4] = *head.last_chunk()?;
-    match head[..4] {
-        [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
-        [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
-        _ => None,
     }
 }

@@ -1,6 +1,10 @@
 //! EVE's events of captures: what is said of a packet beside its alert, of flows when they end, of
 //! transactions, and of everything in the end.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 use weir_detect::Marks;
@@ -240,6 +244,18 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
         (Link::InfiniBand, _) => (247, "INFINIBAND"),
     };
     event.insert("packet_info".into(), json!({ "linktype": number, "linktype_name": name }));
+}
+
+/// The link type in a pcap file's head; pcapng names one for each interface, deeper inside.
+pub fn named_link(path: &Path) -> Option<u32> {
+    let mut head = [0; 24];
+    File::open(path).ok()?.read_exact(&mut head).ok()?;
+    let number: [u8; 4] = *head.last_chunk()?;
+    match head[..4] {
+        [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
+        [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
+        _ => None,
+    }
 }
 
 /// Bytes as text: those that cannot be printed are dots.

@@ -133,7 +133,7 @@ checks:
         drop.reason: rules
   - filter:
       count: 1
-      match: {event_type: drop, src_port: 20480, drop.tcpwin: 65535, drop.ack: true, drop.syn: false}
+      match: {event_type: drop, src_port: 20480, drop.tcpwin: 65535, drop.syn: false}
   - filter: {count: 3, match: {event_type: drop, drop.udplen: 12}}
 ";
 
