@@ -123,6 +123,8 @@ pub struct Counters {
     pub rejected: u64,
     /// Alerts, those included that found no room.
     pub alerts: u64,
+    /// Matches that are not told: a threshold, or the rule itself, says so.
+    pub suppressed: u64,
     /// Rules looked at in full.
     pub evaluations: u64,
     /// Packets whose flow found no slot.
@@ -370,13 +372,13 @@ impl Detector {
         evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
         let mut events = Vec::new();
         evaluator.begin();
-        if (packet.decoded.is_some() || wants_events) && view.is_tcp() && !view.is_spoiled {
+        if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
             follow(flow, direction, &view, found);
             events = [decoded.events, found].concat();
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
-        flow.update(now, direction, &view);
+        flow.update(now, direction, &view, evaluator.limits.midstream);
         if let Some(watcher) = watcher.as_mut() {
             view.signs = watcher.look(now, flow, direction, &view);
         }
@@ -609,7 +611,8 @@ impl Detector {
 
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
-        self.flows.taken_mut(slot).map(Flow::record)
+        let marks = self.marks(slot);
+        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record() })
     }
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {
@@ -656,6 +659,11 @@ fn link(parsed: &Parsed) -> Link {
         Network::Ipv4 | Network::Ipv6 if parsed.network_offset == 0 => Link::Ip,
         _ => Link::Ethernet,
     }
+}
+
+/// Whether a packet may bring its flow's connection further: not what no receiver takes, or gets.
+fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
+    view.is_tcp() && !view.is_spoiled && !flow.is_dropped()
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.

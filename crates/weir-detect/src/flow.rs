@@ -75,6 +75,10 @@ pub(crate) struct RecordState {
     pub(crate) transactions: u64,
     /// Its first segments were none of a connection's beginning.
     pub(crate) is_midstream: bool,
+    /// A connection of TCP is followed.
+    pub(crate) is_followed: bool,
+    /// The least and the greatest hop limit of each side's packets.
+    pub(crate) hop_limits: [Option<(u8, u8)>; 2],
     /// It was looked for what is spoken, and it is nothing that is known.
     pub(crate) has_failed: bool,
 }
@@ -169,7 +173,14 @@ impl Flow {
     }
 
     /// Takes the packet into account, before rules see it.
-    pub(crate) fn update(&mut self, now: Time, direction: Direction, view: &View<'_>) {
+    /// Connections are taken up without their beginning where `midstream` says so.
+    pub(crate) fn update(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        view: &View<'_>,
+        midstream: bool,
+    ) {
         let side = direction.index();
         if self.packets == [0, 0] {
             self.start = now;
@@ -180,7 +191,7 @@ impl Flow {
                 Direction::Responder => (destination, source),
             };
         }
-        self.tell(now, side, view);
+        self.tell(now, side, view, midstream);
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
@@ -259,7 +270,7 @@ impl Flow {
     }
 
     /// Whether the rest of it is dropped.
-    fn is_dropped(&self) -> bool {
+    pub(crate) fn is_dropped(&self) -> bool {
         self.dropped_by.is_some() || self.is_cut_off
     }
 
@@ -269,13 +280,16 @@ impl Flow {
     }
 
     /// Notes what the flow's record tells.
-    fn tell(&mut self, now: Time, side: usize, view: &View<'_>) {
+    fn tell(&mut self, now: Time, side: usize, view: &View<'_>, midstream: bool) {
         let is_dropped = self.is_dropped();
         let told = &mut self.told;
         if self.packets == [0, 0] {
             (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
         }
         told.last = now;
+        let hops = view.parsed.hop_limit;
+        let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
+        told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
             Transport::Tcp { .. } if view.is_spoiled => {}
             Transport::Tcp { flags: seen, .. } => {
@@ -285,6 +299,7 @@ impl Flow {
                 let begins =
                     seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
                 told.is_midstream |= self.tcp == Tcp::Unknown && !begins;
+                told.is_followed |= seen & (flags::RST | flags::FIN) == 0 && (begins || midstream);
             }
             Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
             Transport::Esp { spi, .. } => told.spi = Some(spi),
@@ -406,7 +421,10 @@ impl Flow {
             tcp_passed: told.tcp_passed,
             is_established: self.tcp == Tcp::Established,
             is_midstream: told.is_midstream,
+            is_followed: told.is_followed,
+            followed_to: self.session.as_ref().and_then(|it| it.state()),
             icmp: told.icmp,
+            hop_limits: told.hop_limits,
             spi: told.spi,
             vlans: told.vlans,
             is_alerted: told.is_alerted,

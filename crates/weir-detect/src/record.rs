@@ -8,7 +8,7 @@ use crate::alert::{End, FlowView};
 use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
 use crate::decode::Event;
-use crate::detector::Direction;
+use crate::detector::{Direction, Marks};
 use crate::flow::Flow;
 use crate::packet::{View, Vlans, ports};
 use crate::rule::Protocol;
@@ -66,6 +66,11 @@ pub struct FlowRecord {
     pub is_established: bool,
     /// Whether its first segments were none of a connection's beginning.
     pub is_midstream: bool,
+    /// Whether a connection of TCP was followed: its beginning was seen, or connections are taken
+    /// up without.
+    pub is_followed: bool,
+    /// How far TCP was in the end, where each segment was followed.
+    pub followed_to: Option<&'static str>,
     /// Type and code of each side's first ICMP message.
     pub icmp: [Option<(u8, u8)>; 2],
     /// Security parameters index, of ESP.
@@ -80,6 +85,11 @@ pub struct FlowRecord {
     pub is_passed: bool,
     /// Whether a rule said that nothing is told of it (`config`).
     pub is_untold: bool,
+    /// What rules have noted of it.
+    pub marks: Marks,
+    /// The least and the greatest number of routers that packets of the initiator, and of the
+    /// responder, could still pass; none where it sent none.
+    pub hop_limits: [Option<(u8, u8)>; 2],
     /// Why it ended.
     pub reason: EndReason,
     /// HTTP's transactions that were not told of before.
@@ -100,7 +110,8 @@ impl FlowRecord {
             return if self.view.packets[1] > 0 { "established" } else { "new" };
         }
         match self.tcp_state() {
-            "closed" | "time_wait" => "closed",
+            _ if !self.is_followed => "new",
+            "closed" | "time_wait" | "last_ack" => "closed",
             "none" | "syn_sent" | "syn_recv" => "new",
             _ => "established",
         }
@@ -108,13 +119,16 @@ impl FlowRecord {
 
     /// As EVE's `tcp.state` spells it.
     pub fn tcp_state(&self) -> &'static str {
+        if let Some(state) = self.followed_to {
+            return state;
+        }
         let [client, server] = self.tcp_passed;
         match () {
             () if (client | server) & RST != 0 => "closed",
             () if client & server & FIN != 0 => "closed",
-            () if client & FIN != 0 => "fin_wait1",
-            () if server & FIN != 0 => "close_wait",
-            () if self.is_established => "established",
+            () if client & FIN != 0 => "close_wait",
+            () if server & FIN != 0 => "fin_wait1",
+            () if self.is_established || self.is_midstream => "established",
             () if client & server & SYN != 0 => "syn_recv",
             () if client & SYN != 0 => "syn_sent",
             () => "none",

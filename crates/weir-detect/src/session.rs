@@ -153,6 +153,23 @@ impl Side {
 }
 
 impl Session {
+    /// How far the connection is, as EVE's `tcp.state` spells it; `None`: it has not begun.
+    pub(crate) fn state(&self) -> Option<&'static str> {
+        Some(match self.state {
+            State::None => return None,
+            State::SynSent => "syn_sent",
+            State::SynReceived => "syn_recv",
+            State::Established => "established",
+            State::FinWait1 => "fin_wait1",
+            State::FinWait2 => "fin_wait2",
+            State::TimeWait => "time_wait",
+            State::CloseWait => "close_wait",
+            State::LastAck => "last_ack",
+            State::Closing => "closing",
+            State::Closed => "closed",
+        })
+    }
+
     /// What is odd about a segment; it is taken into account where nothing is.
     pub(crate) fn take(&mut self, direction: Direction, view: &View<'_>) -> Vec<Event> {
         let mut events = Vec::new();

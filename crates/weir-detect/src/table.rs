@@ -112,6 +112,11 @@ impl FlowTable {
         entry.map(|it| detector.marks(it.slot)).unwrap_or_default()
     }
 
+    /// Whether a packet is of a flow that is known.
+    pub fn knows(&self, packet: &Packet<'_>) -> bool {
+        self.entries.contains_key(&key(packet).0)
+    }
+
     /// What is spoken in a packet's flow, where it is known.
     pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
         self.entries.get(&key(packet).0).and_then(|it| detector.application(it.slot))

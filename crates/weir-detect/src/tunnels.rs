@@ -33,6 +33,16 @@ pub fn is_overtagged(parsed: &Parsed) -> bool {
 /// Where the packet begins that another carries, and what it begins with.
 pub fn inner(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str)> {
     if let Some(tunnel) = parsed.tunnel {
+        let at = usize::from(tunnel.inner_offset);
+        // What VXLAN carries are IP packets: the frame around them is passed over.
+        const IPV4: [u8; 2] = ethertype::IPV4.to_be_bytes();
+        const IPV6: [u8; 2] = ethertype::IPV6.to_be_bytes();
+        if tunnel.kind == TunnelKind::Vxlan
+            && let Some([a, b]) = bytes.get(at + 12..at + 14)
+            && matches!([*a, *b], IPV4 | IPV6)
+        {
+            return Some((at + 14, Link::Ip, "vxlan encapsulation"));
+        }
         let source = match tunnel.kind {
             TunnelKind::Vxlan => "vxlan encapsulation",
             TunnelKind::Geneve => "geneve encapsulation",
@@ -43,8 +53,10 @@ pub fn inner(bytes: &[u8], parsed: &Parsed) -> Option<(usize, Link, &'static str
     let transport = usize::from(parsed.transport_offset);
     let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
     match (parsed.protocol, parsed.transport) {
-        (IP_IN_IP, _) if is_ip => Some((transport, Link::Ip, "ipv4 tunnel")),
-        (IPV6, _) if is_ip => Some((transport, Link::Ip, "ipv6 tunnel")),
+        (IP_IN_IP | IPV6, _) if is_ip => {
+            let is_v4 = parsed.network == Network::Ipv4;
+            Some((transport, Link::Ip, if is_v4 { "ipv4 tunnel" } else { "ipv6 tunnel" }))
+        }
         (GRE, _) if is_ip => {
             const PPP: [u8; 2] = [0x88, 0x0b];
             let is_ppp = bytes.get(transport + 2..transport + 4)? == PPP;

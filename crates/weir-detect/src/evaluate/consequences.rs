@@ -78,17 +78,18 @@ impl Evaluator {
             self.rewritten = 0;
             return Some(Decision::Pass);
         }
-        flow.is_passed.then_some(Decision::Pass)
+        (flow.is_passed && !self.narrates()).then_some(Decision::Pass)
     }
 
     /// Whether applications are looked into although no rule asks for that.
     fn tells(&self) -> bool {
-        let has_to = self.limits.refuses_parser_errors;
-        has_to
-            || self.records.is_some()
-            || self.told.is_some()
-            || self.tells_events
-            || self.tells_frames
+        self.limits.refuses_parser_errors || self.narrates()
+    }
+
+    /// Whether what is spoken is told, whatever rules say of it.
+    pub(super) fn narrates(&self) -> bool {
+        let writes = self.records.is_some() || self.told.is_some();
+        writes || self.tells_events || self.tells_frames
     }
 
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
@@ -146,6 +147,7 @@ impl Evaluator {
         if is_told {
             self.tell(index, blocked, sight, flow, scene, alerts);
         }
+        self.counters.suppressed += u64::from(!is_told);
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
             if is_of_flow && !rule.bypasses {

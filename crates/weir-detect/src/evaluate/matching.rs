@@ -37,6 +37,9 @@ impl Evaluator {
         sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
     ) -> ControlFlow<bool> {
         self.settle();
+        if self.is_mute {
+            return ControlFlow::Continue(());
+        }
         let candidates = std::mem::take(&mut self.candidates);
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {

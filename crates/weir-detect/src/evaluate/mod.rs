@@ -84,6 +84,8 @@ pub(crate) struct Evaluator {
     pub(crate) by_flow: bool,
     /// A rule has let the last packet pass.
     pub(crate) is_passed: bool,
+    /// No rule is looked at: what is spoken is only told.
+    is_mute: bool,
     /// Why the last packet is none of its stream, and is to go no further.
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
@@ -252,6 +254,7 @@ impl Evaluator {
             has_parser_error: false,
             by_flow: false,
             is_passed: false,
+            is_mute: false,
             refused: None,
             by_rate: false,
             hosts: rules.hosts().clone(),
@@ -351,6 +354,7 @@ impl Evaluator {
         let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
         let mut decision = Decision::Pass;
         let decided = &mut decision;
+        self.is_mute = flow.is_passed;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
         if outcome.is_continue() && progress.is_part {
             outcome = self.look_at_operation(flow, &scene, alerts, decided);
@@ -365,10 +369,15 @@ impl Evaluator {
         if outcome.is_continue() {
             outcome = self.look_at_frames(flow, &scene, &progress.frames, alerts, decided);
         }
-        if outcome.is_continue() {
-            outcome = self.look_at_messages(flow, &scene, &progress, alerts, decided);
+        // What is said is told, whatever is decided of it before that.
+        self.is_mute |= outcome.is_break();
+        if outcome.is_continue() || self.narrates() {
+            let last = self.look_at_messages(flow, &scene, &progress, alerts, decided);
+            outcome = if outcome.is_break() { outcome } else { last };
         }
-        self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
+        if !flow.is_passed {
+            self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
+        }
         self.note_session(flow, &scene);
         self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {

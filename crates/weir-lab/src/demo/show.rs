@@ -1,6 +1,7 @@
 //! The demo's report as text: one column a kind of traffic, one row a question.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 
 use super::{
@@ -243,15 +244,7 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
         ),
         false => String::new(),
     };
-    let send = format!("\x20 {program} lab send --kind");
-    let mut at_work = String::new();
-    if given.access {
-        at_work += &format!("{send} rdma-write; {program} access hits --run-dir {run_folder}\n");
-    }
-    if given.rules {
-        let eve = super::eve_file(lab.folder());
-        at_work += &format!("{send} attack-rdma; tail -n 1 {}\n", eve.display());
-    }
+    let at_work = at_work(given, &program, &run_folder, &super::eve_file(lab.folder()));
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
     format!(
@@ -262,12 +255,25 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
          \x20 {program} status {} --run-dir {run_folder}\n\
          \x20 {program} drops {} --run-dir {run_folder}\n\
          {remembered}\
-         {send} roce-v2 --count 1000\n\
+         \x20 {program} lab send --kind roce-v2 --count 1000\n\
          {at_work}\
          and remove it:\n\
          \x20 {program} lab down",
         NAMES[0], NAMES[0]
     )
+}
+
+/// What shows what was given at work.
+fn at_work(given: Given, program: &impl Display, run_folder: &impl Display, eve: &Path) -> String {
+    let send = format!("\x20 {program} lab send --kind");
+    let mut text = String::new();
+    if given.access {
+        text += &format!("{send} rdma-write; {program} access hits --run-dir {run_folder}\n");
+    }
+    if given.rules {
+        text += &format!("{send} attack-rdma; tail -n 1 {}\n", eve.display());
+    }
+    text
 }
 
 fn yes_no(yes: bool) -> String {
@@ -313,4 +319,20 @@ fn number(value: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_lab_was_given_is_shown_at_work() {
+        let shown = |access, rules| {
+            at_work(Given { access, rules }, &"weir", &"/run", Path::new("/lab/eve.json"))
+        };
+        assert_eq!(shown(false, false), "");
+        assert!(shown(true, false).contains("access hits") && !shown(true, false).contains("eve"));
+        let rules = "  weir lab send --kind attack-rdma; tail -n 1 /lab/eve.json\n";
+        assert_eq!(shown(false, true), rules);
+    }
 }

@@ -318,25 +318,29 @@ fn rdma_object(rdma: &RdmaView) -> Value {
     object
 }
 
+/// Names of IP's protocols from 0 on, as IANA and Suricata have them. Those that stand for no
+/// single one are all `Any`.
+const PROTOCOLS: &str = "\
+    HOPOPT ICMP IGMP GGP IP-in-IP ST TCP CBT EGP IGP BBN-RCC-MON NVP-II PUP ARGUS EMCON XNET \
+    CHAOS UDP MUX DCN-MEAS HMP PRM XNS-IDP TRUNK-1 TRUNK-2 LEAF-1 LEAF-2 RDP IRTP ISO-TP4 \
+    NETBLT MFE-NSP MERIT-INP DCCP 3PC IDPR XTP DDP IDPR-CMTP TP++ IL IPv6 SDRP IPv6-Route \
+    IPv6-Frag IDRP RSVP GRE DSR BNA ESP AH I-NLSP SwIPe NARP MOBILE TLSP SKIP IPv6-ICMP \
+    IPv6-NoNxt IPv6-Opts Any CFTP Any SAT-EXPAK KRYPTOLAN RVD IPPC Any SAT-MON VISA IPCU \
+    CPNX CPHB WSN PVP BR-SAT-MON SUN-ND WB-MON WB-EXPAK ISO-IP VMTP SECURE-VMTP VINES TTP \
+    NSFNET-IGP DGP TCF EIGRP OSPF Sprite-RPC LARP MTP AX.25 OS MICP SCC-SP ETHERIP ENCAP Any \
+    GMTP IFMP PNNI PIM ARIS SCPS QNX A/N IPComp SNP Compaq-Peer IPX-in-IP VRRP PGM Any L2TP \
+    DDX IATP STP SRP UTI SMP SM PTP IS-IS FIRE CRTP CRUDP SSCOPMCE IPLT SPS PIPE SCTP FC \
+    RSVP-E2E-IGNORE Mobility UDPLite MPLS-in-IP manet HIP Shim6 WESP ROHC Ethernet";
+
 /// The name of an IP protocol, or its number.
 pub fn protocol(number: u8) -> String {
-    match number {
-        1 => "ICMP".into(),
-        4 => "IP-in-IP".into(),
-        6 => "TCP".into(),
-        17 => "UDP".into(),
-        41 => "IPv6".into(),
-        47 => "GRE".into(),
-        50 => "ESP".into(),
-        58 => "IPv6-ICMP".into(),
-        132 => "SCTP".into(),
-        other => format!("{other:03}"),
-    }
+    let name = PROTOCOLS.split_ascii_whitespace().nth(number.into());
+    name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
 /// The number of a protocol that [`protocol`] calls so; `None`: RDMA, and what has none of its own.
 pub fn protocol_number(name: &str) -> Option<u8> {
-    (0..=u8::MAX).find(|it| protocol(*it) == name)
+    (0..=u8::MAX).find(|it| name != "Any" && protocol(*it) == name)
 }
 
 /// An address: IPv6 in full, as Suricata writes it.

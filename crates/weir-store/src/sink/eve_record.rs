@@ -42,11 +42,13 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     if !record.vlans.ids().is_empty() {
         event.insert("vlan".into(), record.vlans.ids().into());
     }
-    if let Some((kind, code)) = record.icmp[0] {
+    // Of TCP and UDP, ICMP only says that something did not arrive.
+    let icmp = if matches!(record.protocol, 1 | 58) { record.icmp } else { [None; 2] };
+    if let Some((kind, code)) = icmp[0] {
         event.insert("icmp_type".into(), kind.into());
         event.insert("icmp_code".into(), code.into());
     }
-    if let Some((kind, code)) = record.icmp[1] {
+    if let Some((kind, code)) = icmp[1] {
         event.insert("response_icmp_type".into(), kind.into());
         event.insert("response_icmp_code".into(), code.into());
     }
@@ -101,26 +103,32 @@ fn age(record: &FlowRecord) -> u64 {
 }
 
 fn tcp(record: &FlowRecord) -> Value {
-    let [client, server] = record.tcp_flags;
+    // Of what is no connection that is followed, Suricata keeps nothing.
+    let [client, server] = if record.is_followed { record.tcp_flags } else { [0, 0] };
     let mut object = json!({
         "tcp_flags": format!("{:02x}", client | server),
         "tcp_flags_ts": format!("{client:02x}"),
         "tcp_flags_tc": format!("{server:02x}"),
-        "state": record.tcp_state(),
     });
-    if !record.is_midstream {
+    if record.is_followed {
+        object["state"] = record.tcp_state().into();
         // How many places of a stream were kept apart at once: what is behind a gap waits in the
         // same place, or the gap is skipped.
         object["ts_max_regions"] = 1.into();
         object["tc_max_regions"] = 1.into();
     }
+    put_flags(&mut object, client | server);
+    object
+}
+
+/// Adds the flags that are set.
+fn put_flags(object: &mut Value, flags: u8) {
     let names = ["fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"];
     for (bit, name) in names.into_iter().enumerate() {
-        if (client | server) >> bit & 1 == 1 {
+        if flags >> bit & 1 == 1 {
             object[name] = true.into();
         }
     }
-    object
 }
 
 /// The events of kind `netflow`: one for each side that sent something.
@@ -135,17 +143,34 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
         ends.rotate_left(side);
         let mut event = head(record.last, "netflow", ends, record.protocol);
         eve::put_flow_id(&mut event, view);
+        event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
+        if let Some((kind, code)) = record.icmp[side] {
+            event.insert("icmp_type".into(), kind.into());
+            event.insert("icmp_code".into(), code.into());
+        }
         if let Some(spi) = record.spi {
             event.insert("spi".into(), spi.into());
         }
-        let object = json!({
+        let mut object = json!({
             "pkts": view.packets[side],
             "bytes": view.bytes[side],
             "start": eve::timestamp(view.start),
             "end": eve::timestamp(record.last),
             "age": age(record),
         });
+        if let Some((least, greatest)) = record.hop_limits[side] {
+            (object["min_ttl"], object["max_ttl"]) = (least.into(), greatest.into());
+        }
+        if record.transactions > 0 {
+            object["tx_cnt"] = record.transactions.into();
+        }
         event.insert("netflow".into(), object);
+        if record.protocol == 6 {
+            let flags = if record.is_followed { record.tcp_flags[side] } else { 0 };
+            let mut tcp = json!({ "tcp_flags": format!("{flags:02x}") });
+            put_flags(&mut tcp, flags);
+            event.insert("tcp".into(), tcp);
+        }
         events.push(event);
     }
     events

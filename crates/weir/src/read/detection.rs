@@ -5,9 +5,8 @@ mod ended;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -95,6 +94,8 @@ struct Look<W> {
     source: &'static str,
     vlans: Vlans,
     ether: Option<Value>,
+    /// What rules have noted of its flow.
+    noted: Event,
     /// Flows that an exception was made of.
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
@@ -207,6 +208,7 @@ impl<W: Write> Detection<W> {
             source: "wire/pcap",
             vlans: Vlans::default(),
             ether: None,
+            noted: Event::new(),
             exceptions: HashMap::new(),
             capture_link: None,
             dropped: HashSet::new(),
@@ -220,7 +222,7 @@ impl<W: Write> Detection<W> {
     /// # Errors
     /// The capture cannot be read to its end, or the events not be written.
     pub fn read(&mut self, path: &PathBuf) -> anyhow::Result<()> {
-        self.look.capture_link = named_link(path);
+        self.look.capture_link = eve::named_link(path);
         let mut reader = CaptureReader::open(path)?;
         loop {
             let Self { layers, look } = self;
@@ -289,12 +291,14 @@ impl<W: Write> Look<W> {
         let Layer { bytes, parsed, source, .. } = layer;
         let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified, port: None };
         let Self { flows, detector, alerts, .. } = self;
-        let decision = match layer.has_flow() {
+        let has_flow = layer.has_flow() && (!layer.is_complaint() || flows.knows(&packet));
+        let decision = match has_flow {
             true => flows.inspect(detector, now, &packet, alerts),
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
         (self.at, self.source, self.vlans) = (None, source, layer.vlans);
+        self.noted = eve::noted(self.flows.marks(&self.detector, &packet));
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
         self.ether = tells_ether.then(|| eve::ether(parsed));
         self.counts.packet(parsed.transport);
@@ -304,6 +308,9 @@ impl<W: Write> Look<W> {
             if let (true, Some(reason)) = (self.options.is_inline, reason) {
                 let fate = Decision::Drop { rule: RuleIndex(0) };
                 self.drop_event(now, layer, &packet, reason, &[], fate);
+            }
+            if self.options.is_inline {
+                self.count(if reason.is_some() { "ips.blocked" } else { "ips.accepted" });
             }
             self.ended();
             return;
@@ -453,6 +460,10 @@ impl<W: Write> Look<W> {
     ) {
         let mut event = sink::alert_event(alert, &self.rules);
         eve::describe(&mut event, self.seen.packets, layer);
+        // Who watches alone drops nothing, and answers all the same.
+        if self.rules.rule(alert.rule).answered.is_some() && alert.blocked != Blocked::Would {
+            event["alert"]["action"] = "blocked".into();
+        }
         let stream = match alert.is_stream {
             true => self.flows.stream(&self.detector, packet),
             false => None,
@@ -498,14 +509,7 @@ impl<W: Write> Look<W> {
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.
     fn put_marks(&self, event: &mut Event, packet: &Packet<'_>, texts: &[Text]) {
-        let marks = self.flows.marks(&self.detector, packet);
-        let mut metadata = Event::new();
-        if !marks.bits.is_empty() {
-            metadata.insert("flowbits".into(), marks.bits.into());
-        }
-        if !marks.counters.is_empty() {
-            metadata.insert("flowints".into(), marks.counters.into_iter().collect());
-        }
+        let mut metadata = eve::noted(self.flows.marks(&self.detector, packet));
         for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
             let texts = texts.iter().filter(|it| it.kept == kept);
             let texts = texts.map(|it| json!({ it.name.as_str(): eve::printable(&it.bytes) }));
@@ -532,6 +536,7 @@ impl<W: Write> Look<W> {
                 one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
                 left.push(one);
             } else if one.is_acknowledged {
+                one.alert.flow = view;
                 let fate = (Decision::Pass, std::slice::from_ref(&one.alert));
                 self.alert(&one.alert, layer, packet, fate);
             } else {
@@ -556,7 +561,7 @@ impl<W: Write> Look<W> {
         let mut held: Vec<Held> = self.held.drain().flat_map(|it| it.1).collect();
         held.sort_by_key(|it| (it.alert.time, it.alert.rule));
         for one in held {
-            let Held { alert, bytes, link, parsed, vlans, .. } = one;
+            let Held { mut alert, bytes, link, parsed, vlans, .. } = one;
             let decoded = Some(Decoded { vlans, events: &[] });
             let (is_rebuilt, is_verified) = (false, true);
             let packet = Packet {
@@ -578,6 +583,9 @@ impl<W: Write> Look<W> {
                 outer: None,
                 depth: 0,
             };
+            if let Some(view) = self.flows.view(&self.detector, &packet) {
+                alert.flow = view;
+            }
             let fate = (Decision::Pass, std::slice::from_ref(&alert));
             self.alert(&alert, &layer, &packet, fate);
         }
@@ -612,14 +620,7 @@ impl<W: Write> Look<W> {
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));
         }
-        let length = layer.parsed.end - u32::from(layer.parsed.network_offset);
-        let drop = json!({
-            "len": length,
-            "tos": layer.parsed.traffic_class,
-            "ttl": layer.parsed.hop_limit,
-            "reason": reason,
-        });
-        event.insert("drop".into(), drop);
+        event.insert("drop".into(), eve::drop_object(layer, reason));
         let blocking = |it: &&Alert| it.blocked != Blocked::No;
         if let Some(alert) = alerts.iter().find(blocking) {
             event.insert("alert".into(), sink::alert_object(alert, &self.rules));
@@ -670,6 +671,7 @@ impl<W: Write> Look<W> {
             }
         }));
         let seen = self.detector.counters();
+        counters.insert("detect.alerts_suppressed".into(), seen.suppressed);
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
         counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
         let event = eve::stats(self.last, &counters);
@@ -683,17 +685,5 @@ impl<W: Write> Look<W> {
         self.out.write_all(&self.line)?;
         self.line.clear();
         Ok(())
-    }
-}
-
-/// The link type in a pcap file's head; pcapng names one for each interface, deeper inside.
-fn named_link(path: &Path) -> Option<u32> {
-    let mut head = [0; 24];
-    File::open(path).ok()?.read_exact(&mut head).ok()?;
-    let number: [u8; 4] = *head.last_chunk()?;
-    match head[..4] {
-        [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
-        [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
-        _ => None,
     }
 }

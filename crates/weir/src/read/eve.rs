@@ -1,8 +1,13 @@
 //! EVE's events of captures: what is said of a packet beside its alert, of flows when they end, of
 //! transactions, and of everything in the end.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
+use weir_detect::Marks;
 use weir_detect::alert::End;
 use weir_store::sink::eve;
 use weir_store::sink::eve_record::head;
@@ -44,11 +49,24 @@ pub fn of_packet(time: Time, kind: &str, number: u64, layer: &Layer<'_>) -> Even
     event
 }
 
+/// What Suricata calls the protocol of a piece of an IPv6 packet.
+const PIECE: &str = "IPv6-Frag";
+
+fn is_piece(parsed: &Parsed) -> bool {
+    parsed.network == Network::Ipv6 && parsed.fragment.is_some()
+}
+
 /// Adds what is said of every packet.
 pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     let parsed = &layer.parsed;
-    event.insert("pcap_cnt".into(), number.into());
+    // What stands in another packet, or is none, has no number of its own in the capture.
+    if layer.source == "wire/pcap" {
+        event.insert("pcap_cnt".into(), number.into());
+    }
     event.insert("pkt_src".into(), layer.source.into());
+    if is_piece(parsed) && event.contains_key("proto") {
+        event.insert("proto".into(), PIECE.into());
+    }
     if !layer.vlans.ids().is_empty() {
         event.insert("vlan".into(), layer.vlans.ids().into());
     }
@@ -67,21 +85,69 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     if layer.link == Link::Ethernet {
         event.insert("ether".into(), ether(parsed));
     }
+    let rebuilt = std::iter::successors(Some(layer), |it| it.outer).filter(|it| it.is_rebuilt());
+    let depth = layer.depth.saturating_sub(rebuilt.count());
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
     if let (Some(outer), true) = (outermost, layer.source != "wire/pcap") {
         let [source, destination] = ends(&outer.parsed);
+        let carrier = eve::protocol(outer.parsed.protocol);
         let tunnel = json!({
             "src_ip": eve::address(&source),
             "src_port": source.port,
             "dest_ip": eve::address(&destination),
             "dest_port": destination.port,
-            "proto": eve::protocol(outer.parsed.protocol),
-            "depth": layer.depth,
+            "proto": if is_piece(&outer.parsed) { PIECE.into() } else { carrier },
+            "depth": depth,
             "pcap_cnt": number,
             "pkt_src": outer.source,
         });
         event.insert("tunnel".into(), tunnel);
     }
+}
+
+/// What `drop` says of a packet that goes no further: of its headers, what Linux's logs say.
+pub fn drop_object(layer: &Layer<'_>, reason: &str) -> Value {
+    let parsed = &layer.parsed;
+    let header = layer.bytes.get(parsed.network_offset.into()..).unwrap_or_default();
+    let transport = layer.bytes.get(parsed.transport_offset.into()..).unwrap_or_default();
+    let mut object = match (parsed.network, header) {
+        (Network::Ipv4, [_, tos, a, b, c, d, ..]) => json!({
+            "len": u16::from_be_bytes([*a, *b]),
+            "tos": tos,
+            "ttl": parsed.hop_limit,
+            "ipid": u16::from_be_bytes([*c, *d]),
+        }),
+        (Network::Ipv6, [_, second, a, b, c, d, ..]) => json!({
+            "len": u16::from_be_bytes([*c, *d]),
+            "tc": parsed.traffic_class,
+            "hoplimit": parsed.hop_limit,
+            "flowlbl": u32::from_be_bytes([0, second & 15, *a, *b]),
+        }),
+        _ => json!({}),
+    };
+    match (parsed.transport, transport) {
+        (Transport::Tcp { sequence, acknowledgment, flags, .. }, tcp) if tcp.len() >= 20 => {
+            object["tcpseq"] = sequence.into();
+            object["tcpack"] = acknowledgment.into();
+            object["tcpwin"] = u16::from_be_bytes([tcp[14], tcp[15]]).into();
+            for (bit, name) in ["fin", "syn", "rst", "psh", "ack", "urg"].into_iter().enumerate() {
+                object[name] = (flags >> bit & 1 == 1).into();
+            }
+            object["tcpres"] = (tcp[12] & 15).into();
+            object["tcpurgp"] = u16::from_be_bytes([tcp[18], tcp[19]]).into();
+        }
+        (Transport::Udp { .. }, [_, _, _, _, a, b, ..]) => {
+            object["udplen"] = u16::from_be_bytes([*a, *b]).into();
+        }
+        (Transport::Icmp { .. }, [_, _, _, _, a, b, c, d, ..]) => {
+            // As they lie in the memory of the machines that Suricata mostly runs on.
+            object["icmp_id"] = u16::from_le_bytes([*a, *b]).into();
+            object["icmp_seq"] = u16::from_le_bytes([*c, *d]).into();
+        }
+        _ => {}
+    }
+    object["reason"] = reason.into();
+    object
 }
 
 /// The addresses of a frame of Ethernet.
@@ -139,6 +205,18 @@ pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
     }
 }
 
+/// What rules have noted of a flow, as EVE's `metadata` has it.
+pub fn noted(marks: Marks) -> Event {
+    let mut metadata = Event::new();
+    if !marks.bits.is_empty() {
+        metadata.insert("flowbits".into(), marks.bits.into());
+    }
+    if !marks.counters.is_empty() {
+        metadata.insert("flowints".into(), marks.counters.into_iter().collect());
+    }
+    metadata
+}
+
 /// Adds the payload that was looked at.
 pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
     event.insert("payload".into(), Base64::encode_string(payload).into());
@@ -166,6 +244,18 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
         (Link::InfiniBand, _) => (247, "INFINIBAND"),
     };
     event.insert("packet_info".into(), json!({ "linktype": number, "linktype_name": name }));
+}
+
+/// The link type in a pcap file's head; pcapng names one for each interface, deeper inside.
+pub fn named_link(path: &Path) -> Option<u32> {
+    let mut head = [0; 24];
+    File::open(path).ok()?.read_exact(&mut head).ok()?;
+    let number: [u8; 4] = *head.last_chunk()?;
+    match head[..4] {
+        [0xd4 | 0x4d, 0xc3 | 0x3c, 0xb2, 0xa1] => Some(u32::from_le_bytes(number) & 0xffff),
+        [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
+        _ => None,
+    }
 }
 
 /// Bytes as text: those that cannot be printed are dots.

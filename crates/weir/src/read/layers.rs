@@ -20,6 +20,7 @@ use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
 const LAYERS_MAX: usize = 16;
 
 const GRE: u8 = 47;
+const SCTP: u8 = 132;
 
 /// A packet, and where it was found.
 pub struct Layer<'a> {
@@ -47,11 +48,21 @@ impl Layer<'_> {
         self.outer.is_some_and(|it| it.parsed.fragment.is_some())
     }
 
-    /// Whether a flow is kept of it: it is whole, and IP or RDMA.
+    /// Whether a flow is kept of it: it is whole, and RDMA or of a transport that Suricata keeps
+    /// flows of: GRE is of none.
     pub fn has_flow(&self) -> bool {
-        let is_ip = matches!(self.parsed.network, Network::Ipv4 | Network::Ipv6);
-        let is_whole = self.parsed.fragment.is_none() && self.parsed.fault.is_none();
-        (is_ip || self.parsed.rdma.is_some()) && is_whole
+        let parsed = &self.parsed;
+        let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
+        let is_whole = parsed.fragment.is_none() && parsed.fault.is_none();
+        let is_kept = matches!(parsed.protocol, 1 | 4 | 6 | 17 | 41 | 50 | 58 | 132);
+        (parsed.rdma.is_some() || (is_ip && is_kept)) && is_whole
+    }
+
+    /// Whether it says that another packet did not arrive: it may be of that one's flow, and
+    /// begins none.
+    pub fn is_complaint(&self) -> bool {
+        let is_v4 = self.parsed.network == Network::Ipv4;
+        is_v4 && matches!(self.parsed.transport, Transport::Icmp { kind: 3 | 4 | 5 | 11 | 12, .. })
     }
 }
 
@@ -60,6 +71,8 @@ pub struct Layers {
     fragments: Fragments,
     /// What was seen, by the names of EVE's `stats.decoder`.
     counts: Vec<(&'static str, u64)>,
+    /// Bytes of the largest packet.
+    largest: u64,
     /// Events, by their whole names.
     events: Vec<(&'static str, u64)>,
 }
@@ -71,7 +84,7 @@ impl Layers {
     /// One that puts fragments together as systems of this kind do.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let fragments = Fragments::new(policy, seed);
-        Self { fragments, counts: Vec::new(), events: Vec::new() }
+        Self { fragments, counts: Vec::new(), largest: 0, events: Vec::new() }
     }
 
     /// Fragments count though the checksum of their IPv4 header is wrong.
@@ -90,13 +103,15 @@ impl Layers {
         let events = self.events.iter().map(|(name, count)| {
             (format!("event.{}", name.trim_start_matches("decoder.")), *count)
         });
-        counts.chain(events).collect()
+        let largest = [("max_pkt_size".to_owned(), self.largest)];
+        counts.chain(events).chain(largest).collect()
     }
 
     /// Gives `take` the packets that a frame holds.
     pub fn take(&mut self, now: Time, bytes: &[u8], link: Link, original_len: u32, take: Take<'_>) {
         self.count("pkts");
         add(&mut self.counts, "bytes", bytes.len() as u64);
+        self.largest = self.largest.max(bytes.len() as u64);
         self.layer(now, bytes, (link, original_len), "wire/pcap", None, take);
     }
 
@@ -152,7 +167,7 @@ impl Layers {
             if let Some(whole) = taken.whole {
                 self.count(names[1]);
                 let length = whole.len() as u32;
-                self.layer(now, &whole, (link, length), layer.source, Some(layer), take);
+                self.layer(now, &whole, (link, length), "defrag", Some(layer), take);
             }
             return;
         }
@@ -168,21 +183,10 @@ impl Layers {
 
     fn count_layer(&mut self, layer: &Layer<'_>) {
         let parsed = &layer.parsed;
-        self.count(match layer.link {
-            Link::Ethernet => "ethernet",
-            Link::Ip => "raw",
-            Link::LinuxSll => "sll",
-            Link::LinuxSll2 => "sll2",
-            Link::Ppp => "ppp",
-            Link::CiscoHdlc => "chdlc",
-            Link::Loopback => "null",
-            Link::InfiniBand => "infiniband",
-        });
-        match layer.vlans.ids().len() {
-            0 => {}
-            1 => self.count("vlan"),
-            2 => self.count("vlan_qinq"),
-            _ => self.count("vlan_qinqinq"),
+        // What a packet carries, or is put together to, has no link of its own but a frame.
+        let is_own = layer.source == "wire/pcap";
+        if is_own || (layer.link == Link::Ethernet && layer.source != "defrag") {
+            self.count_link(layer);
         }
         match parsed.network {
             Network::Ipv4 => self.count("ipv4"),
@@ -194,11 +198,13 @@ impl Layers {
             self.count("invalid");
         }
         match parsed.transport {
+            _ if parsed.fragment.is_some() => {}
             Transport::Tcp { .. } => self.count("tcp"),
             Transport::Udp { .. } => self.count("udp"),
             Transport::Icmp { .. } if parsed.network == Network::Ipv4 => self.count("icmpv4"),
             Transport::Icmp { .. } => self.count("icmpv6"),
             Transport::Esp { .. } => self.count("esp"),
+            Transport::None if parsed.protocol == SCTP => self.count("sctp"),
             Transport::None => {}
         }
         match parsed.tunnel.map(|it| it.kind) {
@@ -208,6 +214,30 @@ impl Layers {
             _ if parsed.protocol == GRE => self.count("gre"),
             _ => {}
         }
+        match (layer.source, parsed.network) {
+            ("teredo tunnel", _) => self.count("teredo"),
+            ("ipv4 tunnel", Network::Ipv4) => self.count("ipv4_in_ipv4"),
+            ("ipv4 tunnel", Network::Ipv6) => self.count("ipv6_in_ipv4"),
+            ("ipv6 tunnel", Network::Ipv4) => self.count("ipv4_in_ipv6"),
+            ("ipv6 tunnel", Network::Ipv6) => self.count("ipv6_in_ipv6"),
+            _ => {}
+        }
+    }
+
+    fn count_link(&mut self, layer: &Layer<'_>) {
+        self.count(match layer.link {
+            Link::Ethernet => "ethernet",
+            Link::Ip => "raw",
+            Link::LinuxSll => "sll",
+            Link::LinuxSll2 => "sll2",
+            Link::Ppp => "ppp",
+            Link::CiscoHdlc => "chdlc",
+            Link::Loopback => "null",
+            Link::InfiniBand => "infiniband",
+        });
+        // Each tag is one more, by its place.
+        let names = ["vlan", "vlan_qinq", "vlan_qinqinq"];
+        names.into_iter().take(layer.vlans.ids().len()).for_each(|it| self.count(it));
     }
 }
 
@@ -270,10 +300,14 @@ fn find(bytes: &[u8], link: Link, original_len: u32) -> Found {
             (0x8847 | 0x8848, _) => match behind_labels(bytes, at + 2, &mut found.labels) {
                 // A frame behind labels: on with its type.
                 Some((frame, Link::Ethernet)) => {
+                    found.tags.extend(["mpls", "ethernet"]);
                     at = frame + 12;
                     continue;
                 }
-                Some(inside) => inside,
+                Some(inside) => {
+                    found.tags.push("mpls");
+                    inside
+                }
                 None => return found,
             },
             _ => return found,

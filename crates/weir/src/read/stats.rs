@@ -115,9 +115,11 @@ impl Counts {
         self.add(&format!("flow.end.state.{state}"));
         if record.protocol == TCP {
             self.add(&format!("flow.end.tcp_state.{}", record.tcp_state()));
-            let [client, server] = record.tcp_flags;
-            if (client | server) & SYN != 0 {
+            if record.is_followed {
                 self.add("tcp.sessions");
+                if record.is_midstream {
+                    self.add("tcp.midstream_pickups");
+                }
             }
         }
         let spoken = match record.application {

@@ -148,7 +148,7 @@ pub struct Skipped(pub String);
 pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     let file = folder.join("test.yaml");
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file:?}"))?;
-    let written: Written = serde_saphyr::from_str(&text)
+    let written: Written = serde_saphyr::from_str(&without_head(&text))
         .with_context(|| format!("{} is not understood", file.display()))?;
     if let Some(why) = written.requires.unmet() {
         return Ok(Err(Skipped(why)));
@@ -403,15 +403,16 @@ fn split(line: &str) -> Vec<String> {
 fn settings_of(folder: &Path) -> Result<BTreeMap<String, Value>> {
     let mut settings = BTreeMap::new();
     let Ok(text) = fs::read_to_string(folder.join("suricata.yaml")) else { return Ok(settings) };
-    // Its first lines are no YAML that parsers agree on: `%YAML 1.1`.
-    let text: String = text
-        .lines()
-        .filter(|it| !it.starts_with('%'))
-        .fold(String::new(), |text, line| if line == "---" { text } else { text + line + "\n" });
-    let value: Value = serde_saphyr::from_str(&text)
+    let value: Value = serde_saphyr::from_str(&without_head(&text))
         .with_context(|| format!("{} is not understood", folder.join("suricata.yaml").display()))?;
     flatten(&value, String::new(), &mut settings);
     Ok(settings)
+}
+
+/// A file without the lines that are no YAML that parsers agree on: `%YAML 1.1`.
+fn without_head(text: &str) -> String {
+    let lines = text.lines().filter(|it| !it.starts_with('%') && *it != "---");
+    lines.map(|it| format!("{it}\n")).collect()
 }
 
 fn flatten(value: &Value, name: String, out: &mut BTreeMap<String, Value>) {

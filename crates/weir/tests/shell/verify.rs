@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::applications::write_capture;
+
 /// Cases of the suite that pass; each of the others has its reason in docs/guide/detect.md.
 const PASSED: u64 = 137;
 
@@ -39,4 +41,153 @@ fn a_folder_without_tests_is_no_success_and_a_test_alone_has_its_name() {
     let report: Value = serde_json::from_slice(&verify().stdout).unwrap();
     let name = folder.path().file_name().unwrap().to_str().unwrap();
     assert_eq!(report["cases"][0]["name"], name, "{report}");
+}
+
+/// A frame of Ethernet with IPv4: protocol, last byte of each address, what follows.
+fn frame(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.extend(packet(protocol, [from, to], behind));
+    frame
+}
+
+fn packet(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 20 + behind.len() as u8, 0x12, 0x34, 0, 0, 64, protocol];
+    packet.extend([0, 0, 192, 0, 2, from, 192, 0, 2, to]);
+    let halves = packet.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+    let sum: u32 = halves.sum();
+    packet[10..12].copy_from_slice(&(!(sum + (sum >> 16)) as u16).to_be_bytes());
+    packet.extend(behind);
+    packet
+}
+
+fn udp(port: u8) -> [u8; 12] {
+    [0x10, 0, 0x20, port, 0, 12, 0, 0, b'w', b'e', b'i', b'r']
+}
+
+/// A segment to port 80, or from it.
+fn segment(is_answer: bool, [at, seen]: [u32; 2], flags: u8, data: &[u8]) -> Vec<u8> {
+    let mut ports = [[0x30, 1], [0, 80]];
+    ports.rotate_left(usize::from(is_answer));
+    let [at, seen] = [at, seen].map(u32::to_be_bytes);
+    let rest = [0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
+    let segment = [&ports.concat(), &at[..], &seen, &rest, data].concat();
+    frame(6, if is_answer { [4, 3] } else { [3, 4] }, &segment)
+}
+
+/// What Suricata 8.0.7 tells of the same packets and rules: it was asked.
+const TOLD: &str = "%YAML 1.1
+---
+args: [-k none]
+checks:
+  - filter: {count: 1, match: {event_type: alert, alert.signature_id: 1, proto: IGMP}}
+  - filter: {count: 0, match: {event_type: flow, proto: GRE}}
+  - filter: {count: 0, match: {event_type: flow, proto: IGMP}}
+  - filter: {count: 1, match: {event_type: flow, proto: IP-in-IP}}
+  - filter: {count: 1, match: {event_type: flow, proto: ICMP}}
+  - filter: {count: 3, match: {event_type: flow, proto: UDP, 'metadata.flowbits[0]': seen}}
+  - filter:
+      count: 1
+      match:
+        event_type: flow
+        src_port: 20480
+        flow.state: new
+        tcp.tcp_flags: '00'
+        not-has-key: tcp.state
+  - filter:
+      count: 1
+      match: {event_type: flow, dest_port: 80, tcp.state: close_wait, tcp.tcp_flags_ts: 1b}
+  - filter:
+      count: 1
+      match: {event_type: http, http.http_content_type: text/html, http.status: 200}
+  - filter:
+      count: 1
+      match:
+        event_type: netflow
+        dest_ip: 192.0.2.6
+        netflow.min_ttl: 64
+        netflow.max_ttl: 64
+        icmp_type: 8
+  - filter:
+      count: 1
+      match: {event_type: netflow, dest_port: 80, netflow.tx_cnt: 1, tcp.tcp_flags: 1b}
+  - filter: {count: 0, match: {event_type: alert, dest_port: 80}}
+  - stats:
+      decoder.max_pkt_size: 132
+      decoder.ipv4_in_ipv4: 1
+      decoder.gre: 1
+      detect.alerts_suppressed: 3
+";
+
+const TOLD_INLINE: &str = "args: [-k none]
+checks:
+  - filter:
+      count: 1
+      match:
+        event_type: drop
+        src_ip: 192.0.2.5
+        drop.len: 28
+        drop.ipid: 4660
+        drop.ttl: 64
+        drop.icmp_id: 256
+        drop.icmp_seq: 512
+        drop.reason: rules
+  - filter:
+      count: 1
+      match: {event_type: drop, src_port: 20480, drop.tcpwin: 65535, drop.syn: false}
+  - filter: {count: 3, match: {event_type: drop, drop.udplen: 12}}
+";
+
+#[test]
+fn packets_and_flows_are_told_of_as_by_suricata() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told");
+    let head =
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=UTF-8\r\nContent-Length: 0\r\n\r\n";
+    let ask = b"GET / HTTP/1.1\r\nHost: weir.example\r\n\r\n";
+    let (asked, told) = (11 + ask.len() as u32, 21 + head.len() as u32);
+    let echo = [8, 0, 0, 0, 0, 1, 0, 2];
+    let unknown = [&[0x50, 0, 0, 9], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18][..]].concat();
+    let frames = [
+        frame(2, [1, 2], &[0x16, 0, 0, 0, 224, 0, 0, 1]),
+        frame(47, [1, 2], &[&[0, 0, 8, 0][..], &packet(17, [7, 8], &udp(1))].concat()),
+        frame(4, [1, 2], &packet(17, [7, 8], &udp(2))),
+        frame(17, [7, 8], &udp(3)),
+        // Time ran out for a packet that nobody has seen.
+        frame(1, [1, 9], &[&[11, 0, 0, 0, 0, 0, 0, 0][..], &packet(17, [9, 10], &udp(4))].concat()),
+        frame(1, [5, 6], &echo),
+        frame(6, [1, 2], &[&unknown[..], &[0xff, 0xff, 0, 0, 0, 0, b'?']].concat()),
+        segment(false, [10, 0], 0x02, &[]),
+        segment(true, [20, 11], 0x12, &[]),
+        segment(false, [11, 21], 0x10, &[]),
+        segment(false, [11, 21], 0x18, ask),
+        segment(true, [21, asked], 0x18, head),
+        segment(false, [asked, told], 0x10, &[]),
+        segment(false, [asked, told], 0x11, &[]),
+    ];
+    let rules = "\
+        alert ip any any -> any any (ip_proto:2; sid:1;)\n\
+        pass tcp any any -> any 80 (sid:2;)\n\
+        alert udp any any -> any any (flowbits:set,seen; noalert; sid:3;)\n";
+    let inline = "\
+        drop icmp any any -> any any (itype:8; sid:1;)\n\
+        drop tcp any 20480 -> any any (sid:2;)\n\
+        drop udp any any -> any any (sid:3;)\n";
+    let types = ["alert", "drop", "flow", "netflow", "http: {extended: yes}", "stats"]
+        .map(|it| format!("        - {it}\n"));
+    let eve = "outputs:\n  - eve-log:\n      enabled: yes\n      filetype: regular\n      types:\n";
+    for (name, rules, test) in [("told", rules, TOLD), ("told-ips", inline, TOLD_INLINE)] {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        write_capture(&folder.join("in.pcap"), &frames);
+        std::fs::write(folder.join("test.rules"), rules).unwrap();
+        std::fs::write(
+            folder.join("suricata.yaml"),
+            format!("%YAML 1.1\n---\n{eve}{}", types.concat()),
+        )
+        .unwrap();
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 2, "{report:#}");
 }

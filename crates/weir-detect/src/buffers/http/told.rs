@@ -24,6 +24,11 @@ pub(super) fn object(transaction: &Transaction) -> Object {
             let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
             match number {
                 Some(number) if name == "status" => object.put(name, number),
+                // What the content is, without how it is spelled.
+                _ if name == "http_content_type" => {
+                    let end = bytes.iter().position(|it| *it == b';').unwrap_or(bytes.len());
+                    object.put(name, &bytes[..end]);
+                }
                 _ => object.put(name, bytes),
             }
             true

@@ -33,10 +33,14 @@ impl<W: Write> Look<W> {
             record.units.iter().for_each(|it| self.unit(it, true));
             let left = self.waiting.end(sink::flow_id(&record.view));
             left.into_iter().for_each(|it| self.push_late(it));
+            let noted = eve::noted(record.marks.clone());
             if flow && !record.is_untold {
                 let mut event = eve::flow(&record, community_seed);
                 if self.options.tells_failed && record.has_failed && record.application.is_none() {
                     event.insert("app_proto".into(), "failed".into());
+                }
+                if !noted.is_empty() {
+                    event.insert("metadata".into(), noted.clone().into());
                 }
                 let exception = self.exceptions.remove(&sink::flow_id(&record.view));
                 let usual = record.is_midstream.then_some((Cause::Midstream, None));
@@ -54,7 +58,15 @@ impl<W: Write> Look<W> {
                 self.push(event);
             }
             if netflow {
-                eve::netflow(&record).into_iter().for_each(|it| self.push(it));
+                for mut event in eve::netflow(&record) {
+                    if record.has_failed && record.application.is_none() {
+                        event.insert("app_proto".into(), "failed".into());
+                    }
+                    if !noted.is_empty() {
+                        event.insert("metadata".into(), noted.clone().into());
+                    }
+                    self.push(event);
+                }
             }
             late_http.extend(record.http);
             late.extend(record.applications);
@@ -110,10 +122,15 @@ impl<W: Write> Look<W> {
     }
 
     fn push_with_packet(&mut self, mut event: Event) {
-        event.insert("pcap_cnt".into(), self.seen.packets.into());
+        if self.source == "wire/pcap" {
+            event.insert("pcap_cnt".into(), self.seen.packets.into());
+        }
         event.insert("pkt_src".into(), self.source.into());
         if !self.vlans.ids().is_empty() {
             event.insert("vlan".into(), self.vlans.ids().into());
+        }
+        if !self.noted.is_empty() {
+            event.insert("metadata".into(), self.noted.clone().into());
         }
         if let Some(ether) = &self.ether {
             event.insert("ether".into(), ether.clone());
