@@ -361,7 +361,11 @@ impl<'a> View<'a> {
                 };
             }
             Buffer::Ipv4Header if self.parsed.network == Network::Ipv4 => network..transport,
-            Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => network..transport,
+            Buffer::Ipv6Header if self.parsed.network == Network::Ipv6 => {
+                // As Suricata has it: without the header of a fragment.
+                let of_fragment = if self.parsed.fragment.is_some() { 8 } else { 0 };
+                network..transport.saturating_sub(of_fragment)
+            }
             Buffer::TcpHeader if self.is_tcp() => transport..payload,
             Buffer::UdpHeader if self.is_of(Protocol::Udp) && !self.is_piece() => {
                 transport..transport + 8
@@ -369,7 +373,9 @@ impl<'a> View<'a> {
             Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => {
                 transport..(payload + self.icmp_more()).min(end)
             }
-            Buffer::Icmpv6Header if is_icmp && self.parsed.protocol == 58 => transport..end,
+            Buffer::Icmpv6Header if is_icmp && self.parsed.protocol == 58 => {
+                transport..transport + 8
+            }
             _ => return None,
         };
         self.bytes.get(range)

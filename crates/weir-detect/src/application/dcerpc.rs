@@ -8,9 +8,15 @@ use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
 
 /// A connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dcerpc {
     rpc: Rpc,
+}
+
+impl Default for Dcerpc {
+    fn default() -> Self {
+        Self { rpc: Rpc::of_connection() }
+    }
 }
 heap_size!(Dcerpc { rpc });
 

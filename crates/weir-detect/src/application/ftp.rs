@@ -94,14 +94,15 @@ impl Ftp {
         let end = text.iter().position(|it| it.is_ascii_whitespace()).unwrap_or(text.len());
         let mut exchange = self.begin();
         exchange.command = text[..end].to_ascii_uppercase();
-        exchange.data = text[end..].trim_ascii_start().to_vec();
+        // One blank ends the command: what more of them stand there are of what it is about.
+        exchange.data = text.get(end + 1..).unwrap_or_default().trim_ascii_end().to_vec();
         exchange.is_command_cut = line.is_cut;
         if line.is_cut {
             exchange.events.push(AppEvent::FtpRequestLength);
         }
         let address = match exchange.command.as_slice() {
-            b"PORT" => numbers(&exchange.data).map(|it| (it.0, it.1)),
-            b"EPRT" => extended(&exchange.data).map(|it| (None, it)),
+            b"PORT" => numbers(exchange.data.trim_ascii()).map(|it| (it.0, it.1)),
+            b"EPRT" => extended(exchange.data.trim_ascii()).map(|it| (None, it)),
             _ => None,
         };
         if let Some((named, port)) = address {
@@ -116,7 +117,7 @@ impl Ftp {
             match self.agreed.take() {
                 Some(agreed) => said.announced.push(Announced {
                     command: exchange.command.clone(),
-                    file: exchange.data.clone(),
+                    file: exchange.data.trim_ascii().to_vec(),
                     ..agreed
                 }),
                 None => exchange.events.push(AppEvent::FtpNoPort),
@@ -189,10 +190,10 @@ impl Exchange {
         let mut unit = Unit::new(Protocol::Ftp, self.number);
         if !self.command.is_empty() {
             unit.text(Buffer::FtpCommand, &self.command);
-            unit.some_text(
-                Buffer::FtpCommandData,
-                Some(&self.data).filter(|it| !it.is_empty()).map(|it| it.as_slice()),
-            );
+            if !self.data.is_empty() {
+                // As Suricata has it: with a zero behind.
+                unit.text(Buffer::FtpCommandData, &[self.data.as_slice(), b"\0"].concat());
+            }
         }
         // What the server says unasked is no reply; and numbers are told with replies.
         if !self.command.is_empty() && !self.replies.is_empty() {

@@ -45,8 +45,6 @@ pub(crate) struct Call {
     stubs: [Vec<u8>; 2],
     sizes: [u64; 2],
     version: [u8; 2],
-    /// Bytes of responses' own heads, which Suricata counts over TCP.
-    heads: u64,
     /// How a side writes numbers.
     orders: [Order; 2],
     /// The last fragment of a side came.
@@ -64,6 +62,8 @@ pub(crate) struct Rpc {
     calls: Vec<Call>,
     count: u64,
     pub(crate) is_broken: bool,
+    /// What stands before the results in a response counts as theirs, as Suricata has it over TCP.
+    keeps_heads: bool,
 }
 heap_size!(Rpc { held, calls });
 
@@ -75,6 +75,11 @@ pub(crate) struct Progress {
 }
 
 impl Rpc {
+    /// Calls over a connection of their own.
+    pub(crate) fn of_connection() -> Self {
+        Self { keeps_heads: true, ..Self::default() }
+    }
+
     /// Takes in a side's next bytes; what they brought further goes to `tell`.
     pub(crate) fn take(
         &mut self,
@@ -139,8 +144,8 @@ impl Rpc {
                 call.add(0, bytes.get(from..end).unwrap_or_default());
             }
             RESPONSE => {
-                call.add(1, bytes.get(24..end).unwrap_or_default());
-                call.heads += 8;
+                let from = if self.keeps_heads { HEAD_LEN } else { 24 };
+                call.add(1, bytes.get(from..end).unwrap_or_default());
             }
             BIND | ALTER => self.bind(place, bytes, order),
             BIND_ACK | ALTER_ACK => self.answer(place, bytes, order),
@@ -223,10 +228,9 @@ impl Call {
         let name = |side: usize| self.kinds[side].map(kind_name);
         object.put_some("request", name(0));
         let of_side = |side: usize| {
-            Object::default().with("frag_cnt", self.fragments[side]).with(
-                "stub_data_size",
-                self.sizes[side] + if side == 1 && !is_in_smb { self.heads } else { 0 },
-            )
+            Object::default()
+                .with("frag_cnt", self.fragments[side])
+                .with("stub_data_size", self.sizes[side])
         };
         if !self.bound.is_empty() {
             let bound = self.bound.iter().map(|it| it.object(is_in_smb, is_call));

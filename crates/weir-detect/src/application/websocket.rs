@@ -121,7 +121,10 @@ impl Websocket {
         if head.payload > PAYLOAD_LEN_MAX as u64 {
             unit.odd(AppEvent::WebsocketSkipped);
         }
-        if let Some(message) = self.sides[side].message(head, payload, &mut unit) {
+        // As Suricata has it: a message with its last frame, of the others what is in them.
+        let piece = if head.is_last() { Vec::new() } else { payload.clone() };
+        let message = self.sides[side].message(head, payload, &mut unit).unwrap_or(piece);
+        if !message.is_empty() {
             unit.text(Buffer::WebsocketPayload, &message);
         }
         unit.tells("websocket", object);
@@ -259,7 +262,7 @@ mod tests {
                 .concat();
         for piece in 1..frames.len() {
             let found = payloads(&mut Websocket::new(false), &frames, piece);
-            assert_eq!(found, [&b"ping"[..], b"swordfish"], "{piece}");
+            assert_eq!(found, [&b"sword"[..], b"ping", b"fi", b"swordfish"], "{piece}");
         }
     }
 

@@ -153,12 +153,23 @@ impl Evaluator {
                 Some(fresh) if !fresh.headers => continue,
                 _ => 0,
             };
-            message.each(key.buffer, &mut |bytes| {
+            let mut scan = |bytes: &[u8]| {
                 let from = from.saturating_sub(group.longest.saturating_sub(1)).min(bytes.len());
                 let bytes = buffers::apply(&bytes[from..], &key.transforms);
                 group.scan(&bytes, scratch, candidates);
                 false
-            });
+            };
+            match message {
+                // Patterns of bodies are looked for here too, and what is in a part of a form is
+                // in its body, unless it is transformed.
+                Message::Http(transaction, side) if key.buffer == Buffer::FileData => {
+                    scan(transaction.body(side));
+                    if !key.transforms.is_empty() {
+                        message.each(key.buffer, &mut scan);
+                    }
+                }
+                _ => _ = message.each(key.buffer, &mut scan),
+            }
         }
         let gist = scene.view.gist(scene.direction, true);
         let gist = Gist { signs: !(Gist::TO_SERVER | Gist::TO_CLIENT) | gist.signs, ..gist };

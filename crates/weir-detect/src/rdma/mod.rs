@@ -91,12 +91,17 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<RdmaTest, String>> 
     })
 }
 
-fn opcode(value: &str) -> Result<RdmaTest, String> {
+/// What a list says without its brackets, and whether `!` stands before it.
+fn list(value: &str) -> (bool, &str) {
     let (is_negated, list) = match value.strip_prefix('!') {
-        Some(rest) => (true, rest),
+        Some(rest) => (true, rest.trim()),
         None => (false, value),
     };
-    let list = list.trim().trim_start_matches('[').trim_end_matches(']');
+    (is_negated, list.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(list))
+}
+
+fn opcode(value: &str) -> Result<RdmaTest, String> {
+    let (is_negated, list) = list(value);
     let any_of = list.split(',').map(|it| one_opcode(it.trim())).collect::<Result<_, _>>()?;
     Ok(RdmaTest::Opcode { is_negated, any_of })
 }
@@ -129,8 +134,10 @@ fn cm(value: &str) -> Result<RdmaTest, String> {
         let known = CM_MESSAGES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
         known.map(|it| it.1).ok_or_else(|| format!("`{text}` is no message of rdma.cm"))
     };
-    let messages = value.split(',').map(|it| one(it.trim())).collect::<Result<_, _>>()?;
-    Ok(RdmaTest::Cm(messages))
+    let (is_negated, list) = list(value);
+    let named = list.split(',').map(|it| one(it.trim())).collect::<Result<Vec<_>, _>>()?;
+    let all = CM_MESSAGES.iter().map(|it| it.1);
+    Ok(RdmaTest::Cm(all.filter(|it| named.contains(it) != is_negated).collect()))
 }
 
 fn mad_header(value: &str) -> Result<RdmaTest, String> {
@@ -246,6 +253,9 @@ mod tests {
     #[test]
     fn words_of_cm_mad_and_syndromes_are_read() {
         assert_eq!(test("rdma.cm", "req,rej").unwrap(), Ok(RdmaTest::Cm(vec![0x10, 0x12])));
+        assert_eq!(test("rdma.cm", "[req, rej]").unwrap(), test("rdma.cm", "req,rej").unwrap());
+        let Ok(RdmaTest::Cm(others)) = test("rdma.cm", "![req,rej]").unwrap() else { panic!() };
+        assert!(others.contains(&0x13) && !others.contains(&0x10) && !others.contains(&0x12));
         assert!(test("rdma.cm", "hello").unwrap().is_err());
         assert!(test("rdma.mad", "class 0x81, method 1").unwrap().is_ok());
         assert!(test("rdma.mad", "class").unwrap().is_err());

@@ -234,3 +234,22 @@ fn what_a_head_says_of_its_body_in_a_way_that_nobody_knows_hides_no_request() {
         }
     }
 }
+
+/// Asked: Suricata 8.0.7, which sees what the second asks for only if the body comes in
+/// another packet.
+#[test]
+fn headers_behind_a_body_are_looked_at_and_hide_none_before_it() {
+    let mut bench = begun(
+        "alert http any any -> any any (http.header; content:\"X-Behind: evil\"; sid:1;)\n\
+         alert http any any -> any any (http.user_agent; content:\"robot\"; bsize:5; sid:2;)\n\
+         alert http any any -> any any (http.host; content:\"abc\"; bsize:3; sid:3;)\n\
+         alert http any any -> any any (http.header_names; content:\"Host|0d 0a|\"; \
+         content:\"X-Behind|0d 0a 0d 0a|\"; sid:4;)\n\
+         alert http any any -> any any (http.start; content:\"robot, other|0d 0a|\"; sid:5;)",
+    );
+    bench.client(
+        b"POST / HTTP/1.1\r\nHost: abc\r\nUser-Agent: robot\r\nTransfer-Encoding: chunked\r\n\r\n\
+          1\r\na\r\n0\r\nHost: other\r\nUser-Agent: other\r\nX-Behind: evil\r\n\r\n",
+    );
+    assert_eq!(sorted(&mut bench), [1, 2, 3, 4, 5]);
+}

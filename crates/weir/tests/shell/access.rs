@@ -15,7 +15,7 @@ const LINES: &str = "[gateway]\nname = \"gw\"\n\
     action = \"allow\"\n";
 
 fn configuration(test: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("weir-access-{test}-{}", std::process::id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("access-{test}"));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("gw.toml");
     fs::write(&file, LINES).unwrap();

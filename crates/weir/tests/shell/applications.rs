@@ -25,7 +25,7 @@ const PASSED_OVER: [&str; 10] = [
 ];
 const ENDS: [[u8; 4]; 2] = [[192, 0, 2, 1], [10, 0, 0, 2]];
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/applications")
 }
 
@@ -194,14 +194,20 @@ pub(crate) fn suricata_yaml() -> String {
 /// EVE of the Suricata that is installed, with this configuration, for a test of this `name`; none,
 /// loudly, where there is none.
 pub(crate) fn suricata(name: &str, yaml: &str, capture: &Path) -> Option<String> {
+    suricata_with(name, yaml, "", capture)
+}
+
+/// The same with rules.
+pub(crate) fn suricata_with(name: &str, yaml: &str, rules: &str, capture: &Path) -> Option<String> {
     let root = suricata_root()?;
     let name = format!("{name}-{}", std::process::id());
     let inside = root.join(&name);
     fs::create_dir_all(&inside).unwrap();
     fs::copy(capture, inside.join("in.pcap")).unwrap();
     fs::write(inside.join("suricata.yaml"), yaml).unwrap();
+    fs::write(inside.join("test.rules"), rules).unwrap();
     let line = format!(
-        "cd /{name} && exec suricata -c suricata.yaml -S /dev/null -l . -k none \
+        "cd /{name} && exec suricata -c suricata.yaml -S test.rules -l . -k none \
          --runmode single -r in.pcap"
     );
     let output = Command::new("chroot").arg(&root).args(["sh", "-c", &line]).output().unwrap();
@@ -211,15 +217,21 @@ pub(crate) fn suricata(name: &str, yaml: &str, capture: &Path) -> Option<String>
     eve.ok()
 }
 
+/// The conversations.
+pub(crate) fn conversations() -> Vec<PathBuf> {
+    let files = fs::read_dir(folder()).unwrap().map(|it| it.unwrap().path());
+    let mut names: Vec<_> =
+        files.filter(|it| it.extension().is_some_and(|it| it == "txt")).collect();
+    names.sort();
+    assert!(names.len() >= 17, "{names:?}");
+    names
+}
+
 #[test]
 fn applications_are_told_of_as_suricata_does() {
     let scratch = std::env::temp_dir().join(format!("weir-applications-{}", std::process::id()));
     fs::create_dir_all(&scratch).unwrap();
-    let mut names: Vec<PathBuf> =
-        fs::read_dir(folder()).unwrap().map(|it| it.unwrap().path()).collect();
-    names.retain(|it| it.extension().is_some_and(|it| it == "txt"));
-    assert!(names.len() >= 17, "{names:?}");
-    for path in names {
+    for path in conversations() {
         let capture = scratch.join("in.pcap");
         write_capture(&capture, &frames(&fs::read_to_string(&path).unwrap()));
         let expected = fs::read_to_string(path.with_extension("eve")).unwrap();

@@ -6,6 +6,7 @@
 mod access;
 mod anomalies;
 mod applications;
+mod buffers;
 mod cli;
 mod collect;
 mod config;

@@ -527,12 +527,14 @@ fn wide(bytes: &[u8]) -> Vec<u8> {
 
 /// A share's name to the fields that tell of it.
 fn share(name: &[u8], is_pipe: bool, unit: &mut Unit, told: &mut Object) {
-    let (buffer, field) = match is_pipe {
-        true => (Buffer::SmbPipe, "named_pipe"),
-        false => (Buffer::SmbShare, "share"),
-    };
-    unit.text(buffer, name);
-    told.put(field, text(name));
+    unit.text(share_buffer(is_pipe), name);
+    told.put(if is_pipe { "named_pipe" } else { "share" }, text(name));
+}
+
+/// Where rules look for a share's name. Only the answer says what is shared, but that pipes are
+/// shared as `IPC$` (MS-SMB2 s2.2.10) is known before.
+fn share_buffer(is_pipe: bool) -> Buffer {
+    if is_pipe { Buffer::SmbPipe } else { Buffer::SmbShare }
 }
 
 /// What is told of a file that was not opened.

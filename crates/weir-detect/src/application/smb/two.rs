@@ -95,7 +95,8 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
         TREE_CONNECT => {
             let name = named(bytes, LITTLE.word(body, 4)?.into(), LITTLE.word(body, 6)?.into())?;
             let name = wide(name);
-            unit.text(crate::rule::Buffer::SmbShare, &name);
+            let buffer = super::share_buffer(name.to_ascii_uppercase().ends_with(b"\\IPC$"));
+            unit.text(buffer, &name);
             asked = Asked::Tree(name);
         }
         CREATE => {

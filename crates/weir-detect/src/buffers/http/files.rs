@@ -24,15 +24,53 @@ pub(crate) struct File {
     place: Option<Range<usize>>,
 }
 
+/// What files a body is to those who look for files.
+enum Content<'a> {
+    /// None: requests send files by `POST` and `PUT` alone, as Suricata has it.
+    Nothing,
+    /// All of it is one.
+    Whole,
+    /// Those among the parts of a form, which this stands between.
+    Form(&'a [u8]),
+}
+
 impl Transaction {
+    fn content<'a>(&self, side: usize, half: &'a Half) -> Content<'a> {
+        if side == 1 || self.is_of_http2() {
+            return Content::Whole;
+        }
+        match half.method.as_slice() {
+            b"POST" => {
+                let boundary = half.header(b"content-type").and_then(boundary);
+                boundary.map_or(Content::Whole, Content::Form)
+            }
+            b"PUT" => Content::Whole,
+            _ => Content::Nothing,
+        }
+    }
+
+    /// Calls `look` with what is there of each file of a side, until it says yes; whether it did.
+    pub(super) fn each_file(&self, side: usize, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let half = if side == 0 { &self.request } else { &self.response };
+        let Some(half) = half.as_ref().filter(|it| !it.body.is_empty()) else { return false };
+        match self.content(side, half) {
+            Content::Nothing => false,
+            Content::Whole => look(&half.body),
+            Content::Form(boundary) => {
+                let mut places = parts(&half.body, boundary).into_iter().filter_map(|it| it.place);
+                places.any(|it| !it.is_empty() && look(&half.body[it]))
+            }
+        }
+    }
+
     /// The files that a side's body is, or consists of.
     pub(crate) fn files(&self, side: usize) -> Vec<File> {
         let half = if side == 0 { &self.request } else { &self.response };
         let Some(half) = half.as_ref().filter(|it| it.body_size > 0) else { return Vec::new() };
-        if side == 0
-            && let Some(boundary) = half.header(b"content-type").and_then(boundary)
-        {
-            return parts(&half.body, boundary);
+        match self.content(side, half) {
+            Content::Nothing => return Vec::new(),
+            Content::Form(boundary) => return parts(&half.body, boundary),
+            Content::Whole => {}
         }
         let named = half.header(b"content-disposition").filter(|_| side == 1).and_then(file_name);
         let path = || self.request.as_ref().map(Half::path).unwrap_or_default();

@@ -8,6 +8,7 @@ mod files;
 mod head;
 pub(crate) mod http2;
 mod inflate;
+mod joined;
 mod odd;
 mod told;
 mod transaction;
@@ -293,8 +294,12 @@ impl Connection {
             }
             Expect::Trailer => {
                 let end = bytes.iter().position(|it| *it == b'\n')?;
-                if bytes[..end].trim_ascii().is_empty() {
+                let (line, number) = (&bytes[..end], self.sides[side].current);
+                if line.trim_ascii().is_empty() {
                     self.complete(side, progressed);
+                } else if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side))
+                {
+                    half.put_trailer(line);
                 }
                 progressed.push(current);
                 Some(end + 1)

@@ -1,7 +1,6 @@
 //! What is odd about the head of a message, as Suricata's parser of HTTP names it.
 
 use super::transaction::Half;
-use super::uri;
 use crate::buffers::event::AppEvent;
 
 /// Headers of different names, at most (Suricata's limit).
@@ -102,9 +101,7 @@ pub(super) fn of_request(half: &Half, line: &[u8], found: &mut Vec<AppEvent>) {
         found.push(AppEvent::HttpRequestTransferEncoding);
     }
     let is_tunnel = half.method == b"CONNECT";
-    let target =
-        if is_tunnel { Some(half.target.as_slice()) } else { uri::authority(&half.target) };
-    let mut named = target.map(Authority::of_target);
+    let mut named = half.authority().map(Authority::of_target);
     let is_invalid = |it: &Authority<'_>| {
         let has_port = it.port.is_none_or(|it| port_of(it).is_some());
         it.host.is_some_and(|it| !is_host(it)) || (is_tunnel && !has_port)

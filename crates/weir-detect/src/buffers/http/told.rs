@@ -1,6 +1,7 @@
 //! What is told of a request and its response of HTTP/1: EVE's `http`.
 
 use super::Transaction;
+use super::transaction::Half;
 use crate::rule::Buffer;
 use crate::value::Object;
 
@@ -29,18 +30,22 @@ pub(super) fn object(transaction: &Transaction) -> Object {
                     let end = bytes.iter().position(|it| *it == b';').unwrap_or(bytes.len());
                     object.put(name, &bytes[..end]);
                 }
+                _ if bytes.is_empty() => {}
                 _ => object.put(name, bytes),
             }
             true
         });
     }
-    // Whom a tunnel leads to stands in its target.
-    let is_tunnel = transaction.each(0, Buffer::HttpMethod, &mut |it| it == b"CONNECT");
-    let host = if is_tunnel { Buffer::HttpUriRaw } else { Buffer::HttpHostRaw };
-    transaction.each(0, host, &mut |host| {
-        object.put_some("http_port", port(host));
-        true
-    });
+    let in_target = transaction.request.as_ref().and_then(Half::authority);
+    match in_target {
+        Some(authority) => object.put_some("http_port", port(authority)),
+        None => {
+            transaction.each(0, Buffer::HttpHostRaw, &mut |host| {
+                object.put_some("http_port", port(host));
+                true
+            });
+        }
+    }
     let half = transaction.half(1).filter(|_| transaction.has_headers(1));
     if let Some(range) = half.and_then(|it| it.header(b"content-range")) {
         object.put("content_range", content_range(range));
@@ -50,6 +55,7 @@ pub(super) fn object(transaction: &Transaction) -> Object {
 
 /// The port that a host has behind it.
 fn port(host: &[u8]) -> Option<u16> {
+    let host = &host[host.iter().rposition(|it| *it == b'@').map_or(0, |it| it + 1)..];
     let behind = match host.iter().position(|it| *it == b']') {
         Some(bracket) => &host[bracket + 1..],
         None => &host[host.iter().position(|it| *it == b':')?..],
@@ -139,6 +145,7 @@ mod tests {
     fn a_port_is_a_number_behind_the_host() {
         assert_eq!(port(b"h.example:8080"), Some(8080));
         assert_eq!(port(b"[2001:db8::1]:81"), Some(81));
+        assert_eq!(port(b"user:word@h.example:81"), Some(81));
         for none in ["h.example", "[2001:db8::1]", "h:0", "h:x", "h:99999", "h:"] {
             assert_eq!(port(none.as_bytes()), None, "{none}");
         }

@@ -3,7 +3,7 @@
 use super::http2::{Frames, Header, tell};
 use super::inflate::Inflate;
 use super::odd::is_space;
-use super::{told, uri};
+use super::{joined, told, uri};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::{Digester, Digests, FileDigests};
 use crate::heap::heap_size;
@@ -70,9 +70,9 @@ pub(super) enum Head {
 #[derive(Debug, Default)]
 pub(crate) struct Half {
     pub(super) head: Head,
-    first_line: Vec<u8>,
+    pub(super) first_line: Vec<u8>,
     pub(super) raw_headers: Vec<u8>,
-    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// Of HTTP/2, headers as they came: several of a name apart.
     pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) protocol: Vec<u8>,
@@ -93,6 +93,8 @@ pub(crate) struct Half {
     /// Bytes of the body at the last look.
     looked_at: usize,
     headers_looked_at: bool,
+    /// The same with the headers that stood behind the body, and without the body.
+    trailing: Option<Box<Half>>,
     pub(crate) is_complete: bool,
     /// Its side ended before its body did.
     pub(super) is_cut: bool,
@@ -116,6 +118,7 @@ heap_size!(Half {
     reason,
     body,
     inflate,
+    trailing,
     digester
 });
 
@@ -144,8 +147,9 @@ impl Half {
             Some(at) => (rest[..at].trim_ascii().to_vec(), rest[at + 1..].to_vec()),
             None => (rest.to_vec(), Vec::new()),
         };
+        // What a tunnel is asked for leads nowhere else.
+        half.normalized = if method == b"CONNECT" { Vec::new() } else { uri::normalized(&target) };
         half.method = method;
-        half.normalized = uri::normalized(&target);
         half.target = target;
         half.protocol = protocol;
         half
@@ -205,52 +209,82 @@ impl Half {
         let mut half = Self::of(head);
         let line = half.first_line.clone();
         let (protocol, rest) = split(&line, b' ').unwrap_or((&line, b""));
-        let (status, reason) = split(rest.trim_ascii(), b' ').unwrap_or((rest.trim_ascii(), b""));
-        half.protocol = protocol.to_vec();
+        let rest = rest.trim_ascii_start();
+        let (status, reason) = split(rest, b' ').unwrap_or((rest.trim_ascii_end(), b""));
+        half.protocol = protocol.trim_ascii_end().to_vec();
         half.status = status.to_vec();
-        half.reason = reason.to_vec();
+        half.reason = reason.trim_ascii_start().to_vec();
+        // As Suricata has it: with its end.
+        half.first_line =
+            head.split_inclusive(|it| *it == b'\n').next().unwrap_or_default().to_vec();
         half
     }
 
     fn of(head: &[u8]) -> Self {
         let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
         let (line, raw) = head.split_at(end);
-        let mut headers: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for line in raw.split(|it| *it == b'\n') {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.is_empty() || headers.len() == HEADERS_MAX {
-                continue;
-            }
-            if let (b' ' | b'\t', Some((_, value))) = (line[0], headers.last_mut()) {
-                // A folded line.
-                value.push(b' ');
-                value.extend_from_slice(line.trim_ascii());
-                continue;
-            }
-            let (name, value) = split(line, b':').unwrap_or((b"", line));
-            let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
-            let known = headers.iter_mut().find(|it| it.0.eq_ignore_ascii_case(name));
-            match known {
-                // One header, as if it had been sent so (RFC 9110 s5.2).
-                Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
-                Some((_, joined)) if !name.is_empty() => {
-                    joined.extend_from_slice(b", ");
-                    joined.extend_from_slice(value);
-                }
-                _ => headers.push((name.to_vec(), value.to_vec())),
-            }
-        }
-        let first_line = line.trim_ascii_end().to_vec();
-        let mut half = Self { first_line, raw_headers: raw.to_vec(), headers, ..Self::default() };
+        let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
+        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line));
+        half.first_line = without_end(line).to_vec();
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
         half
+    }
+
+    /// Adds a line of the headers: one, or more of the last.
+    fn put_header(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || self.headers.len() == HEADERS_MAX {
+            return;
+        }
+        if let (b' ' | b'\t', Some((_, value))) = (line[0], self.headers.last_mut()) {
+            // A folded line.
+            value.extend_from_slice(line.trim_ascii_end());
+            return;
+        }
+        let (name, value) = split(line, b':').unwrap_or((b"", line));
+        let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
+        let known = self.headers.iter_mut().find(|it| it.0.eq_ignore_ascii_case(name));
+        match known {
+            // One header, as if it had been sent so (RFC 9110 s5.2).
+            Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
+            Some((_, joined)) => {
+                joined.extend_from_slice(b", ");
+                joined.extend_from_slice(value);
+            }
+            None => self.headers.push((name.to_vec(), value.to_vec())),
+        }
+    }
+
+    /// Adds a line that stands behind a body that came in chunks (RFC 9112 s7.1.2).
+    pub(super) fn put_trailer(&mut self, line: &[u8]) {
+        let head = || Self {
+            first_line: self.first_line.clone(),
+            headers: self.headers.clone(),
+            head: self.head,
+            ..Self::default()
+        };
+        let trailing = self.trailing.get_or_insert_with(|| Box::new(head()));
+        // What came counts, were it for the bound alone.
+        if trailing.sent + line.len() as u64 <= FIELDS_LEN_MAX as u64 {
+            trailing.sent += line.len() as u64;
+            trailing.put_header(line);
+            self.headers_looked_at = false;
+        }
     }
 
     /// Of a request, what its target names, without what is asked of it.
     pub(super) fn path(&self) -> &[u8] {
         let target = self.normalized.as_slice();
         target.split(|it| matches!(it, b'?' | b'#')).next().unwrap_or_default()
+    }
+
+    /// The host that its target names, with what stands around it there (RFC 3986 s3.2).
+    pub(super) fn authority(&self) -> Option<&[u8]> {
+        match self.method == b"CONNECT" {
+            true => Some(&self.target),
+            false => uri::authority(&self.target),
+        }
     }
 
     /// The value of a header by its name in lower case; several were joined by commas.
@@ -510,6 +544,11 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.head.tells(Buffer::HttpHeader))
     }
 
+    /// The body of a side, so far.
+    pub(crate) fn body(&self, side: usize) -> &[u8] {
+        self.half(side).map(|it| it.body.as_slice()).unwrap_or_default()
+    }
+
     /// Calls `look` with the buffer as that side has it, if it has; what `look` says.
     pub(crate) fn each(
         &self,
@@ -518,6 +557,21 @@ impl Transaction {
         look: &mut dyn FnMut(&[u8]) -> bool,
     ) -> bool {
         let Some(half) = self.half(side) else { return false };
+        // Whom a request is for, its head has said.
+        let is_of_head = is_of_line(buffer) || is_body(buffer);
+        let is_of_head = is_of_head || matches!(buffer, Buffer::FileName | Buffer::HttpHost);
+        let trailing = half.trailing.as_ref().filter(|_| !is_of_head);
+        trailing.is_some_and(|it| self.each_of(it, side, buffer, look))
+            || self.each_of(half, side, buffer, look)
+    }
+
+    fn each_of(
+        &self,
+        half: &Half,
+        side: usize,
+        buffer: Buffer,
+        look: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
         if buffer == Buffer::Http2HeaderName {
             let is_of_http2 = self.stream.is_some();
             return is_of_http2 && half.fields.iter().any(|it| look(&it.0));
@@ -531,7 +585,7 @@ impl Transaction {
         };
         if matches!(buffer, Buffer::HttpRequestHeaderLine | Buffer::HttpResponseHeaderLine) {
             let is_of_request = buffer == Buffer::HttpRequestHeaderLine;
-            return is_of_request == is_request && each_header(half, look);
+            return is_of_request == is_request && joined::each_header(half, look);
         }
         let mut header = |name: &[u8]| half.header(name).is_some_and(&mut *look);
         match buffer {
@@ -547,17 +601,17 @@ impl Transaction {
             Buffer::HttpRequestBody => of_request(&half.body, look),
             Buffer::HttpResponseBody => !is_request && !half.body.is_empty() && look(&half.body),
             Buffer::FileName => self.files(side).iter().any(|it| look(&it.name)),
-            Buffer::FileData => !half.body.is_empty() && look(&half.body),
+            Buffer::FileData => self.each_file(side, look),
             Buffer::HttpHeader | Buffer::HttpHeaderNames if half.headers.is_empty() => false,
-            Buffer::HttpHeader => look(&headers(half, is_request)),
+            Buffer::HttpHeader => look(&joined::headers(half, is_request)),
             Buffer::HttpHeaderRaw => look(&half.raw_headers),
-            Buffer::HttpHeaderNames => look(&header_names(half)),
-            Buffer::HttpStart => look(&start(half)),
+            Buffer::HttpHeaderNames => look(&joined::header_names(half)),
+            Buffer::HttpStart => look(&joined::start(half)),
             Buffer::HttpCookie if is_request => header(b"cookie"),
             Buffer::HttpCookie => header(b"set-cookie"),
             Buffer::HttpUserAgent if is_request => header(b"user-agent"),
             Buffer::HttpHost | Buffer::HttpHostRaw if is_request => {
-                host(half, buffer == Buffer::HttpHostRaw).is_some_and(|it| look(&it))
+                joined::host(half, buffer == Buffer::HttpHostRaw).is_some_and(|it| look(&it))
             }
             Buffer::HttpReferer if is_request => header(b"referer"),
             Buffer::HttpAccept if is_request => header(b"accept"),
@@ -621,53 +675,10 @@ pub(crate) fn is_body(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpRequestBody | Buffer::HttpResponseBody | Buffer::FileData)
 }
 
-/// All headers but the cookies of its side, which have a buffer of their own.
-fn headers(half: &Half, is_request: bool) -> Vec<u8> {
-    let cookie: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
-    let mut joined = Vec::new();
-    for (name, value) in half.headers.iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
-        joined.extend_from_slice(name);
-        joined.extend_from_slice(b": ");
-        joined.extend_from_slice(value);
-        joined.extend_from_slice(b"\r\n");
-    }
-    joined
-}
-
-fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-    let list = if half.fields.is_empty() { &half.headers } else { &half.fields };
-    list.iter().any(|(name, value)| look(&[name.as_slice(), b": ", value].concat()))
-}
-
-fn header_names(half: &Half) -> Vec<u8> {
-    let mut joined = b"\r\n".to_vec();
-    for (name, _) in &half.headers {
-        joined.extend_from_slice(name);
-        joined.extend_from_slice(b"\r\n");
-    }
-    joined.extend_from_slice(b"\r\n");
-    joined
-}
-
-fn start(half: &Half) -> Vec<u8> {
-    [half.first_line.as_slice(), b"\r\n", &half.raw_headers].concat()
-}
-
-/// Whom a request is for: by its target, else by its header. An empty one is there only as it came:
-/// rules about any host but a few have nothing to look at.
-fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
-    let named = match uri::authority(&half.target).or(half.header(b":authority")) {
-        Some(authority) => authority.to_vec(),
-        None => half.header(b"host")?.to_vec(),
-    };
-    if is_raw || named.is_empty() {
-        return is_raw.then_some(named);
-    }
-    let end = match named.iter().position(|it| *it == b']') {
-        Some(bracket) => bracket + 1,
-        None => named.iter().position(|it| *it == b':').unwrap_or(named.len()),
-    };
-    Some(named[..end].to_ascii_lowercase())
+/// A line without its end.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// What stands before and behind the first `separator`.

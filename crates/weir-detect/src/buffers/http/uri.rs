@@ -10,7 +10,7 @@ pub(super) fn normalized(raw: &[u8]) -> Vec<u8> {
     normalized
 }
 
-/// Host of a target that names one (`http://host:port/path`).
+/// What stands between the scheme and the path of a target that has both.
 pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let at = raw.windows(3).position(|it| it == b"://")?;
     if !raw[..at].iter().all(u8::is_ascii_alphabetic) {
@@ -19,6 +19,17 @@ pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let rest = &raw[at + 3..];
     let end = rest.iter().position(|it| matches!(it, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     Some(&rest[..end])
+}
+
+/// The host of `user@host:port` (RFC 3986 s3.2).
+pub(super) fn host_of(authority: &[u8]) -> &[u8] {
+    let from = authority.iter().rposition(|it| *it == b'@').map_or(0, |it| it + 1);
+    let host = &authority[from..];
+    let end = match host.iter().position(|it| *it == b']') {
+        Some(bracket) => bracket + 1,
+        None => host.iter().position(|it| *it == b':').unwrap_or(host.len()),
+    };
+    &host[..end]
 }
 
 fn without_authority(raw: &[u8]) -> &[u8] {
@@ -42,11 +53,29 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
         {
             decoded.push((high << 4 | low) as u8);
             rest = after;
+        } else if let (b'%', [b'u' | b'U', wide @ ..]) = (byte, behind)
+            && let Some((byte, after)) = of_wide(wide)
+        {
+            decoded.push(byte);
+            rest = after;
         } else {
             decoded.push(*byte);
         }
     }
     decoded
+}
+
+/// The byte that servers of Microsoft's take the four digits behind `%u` for, and what follows.
+fn of_wide(digits: &[u8]) -> Option<(u8, &[u8])> {
+    let (wide, after) = digits.split_at_checked(4)?;
+    let text = std::str::from_utf8(wide).ok().filter(|_| wide.iter().all(u8::is_ascii_hexdigit))?;
+    let byte = match u16::from_str_radix(text, 16).ok()? {
+        narrow @ 0..=0xff => narrow as u8,
+        // Latin letters as wide as others.
+        full @ 0xff01..=0xff5e => (full - 0xfee0) as u8,
+        _ => b'?',
+    };
+    Some((byte, after))
 }
 
 /// A path without dots for segments (RFC 3986 s5.2.4), each separator one slash. As Suricata has
@@ -115,10 +144,13 @@ mod tests {
             ("/a/..", ""),
             ("/.?x", "?x"),
             ("/%2F..%2F", ""),
+            ("/%u0041%uff21%u2603b", "/AA?b"),
         ] {
             let found = normalized(raw.as_bytes());
             assert_eq!(String::from_utf8(found).unwrap(), expected, "{raw}");
         }
-        assert_eq!(authority(b"http://a.b:80/x"), Some(b"a.b:80".as_slice()));
+        assert_eq!(authority(b"http://a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
+        assert_eq!(authority(b"http://u:p@a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
+        assert_eq!(host_of(b"[2001:db8::1]:80"), b"[2001:db8::1]");
     }
 }

@@ -197,10 +197,25 @@ fn attribute(object: &[u8]) -> String {
         [0x55, 4, 11] => "OU",
         [0x55, 4, 12] => "title",
         [0x55, 4, 13] => "description",
+        [0x55, 4, 14] => "searchGuide",
         [0x55, 4, 15] => "businessCategory",
+        [0x55, 4, 16] => "postalAddress",
         [0x55, 4, 17] => "postalCode",
+        [0x55, 4, 41] => "name",
         [0x55, 4, 42] => "givenName",
+        [0x55, 4, 43] => "initials",
+        [0x55, 4, 44] => "generationQualifier",
+        [0x55, 4, 45] => "uniqueIdentifier",
+        [0x55, 4, 46] => "dnQualifier",
+        [0x55, 29, 17] => "subjectAltName",
+        // Those of certificates of extended validation.
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 1] => "msJurisdictionLocality",
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 2] => "msJurisdictionStateOrProvince",
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 3] => "msJurisdictionCountry",
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "Email",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2] => "unstructuredName",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 7] => "challengePassword",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14] => "extensionRequest",
         [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
         [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "uid",
         other => return format!("OID({})", dotted(other)),
@@ -282,6 +297,14 @@ mod tests {
 
     fn part(object: &[u8], value: &[u8]) -> Vec<u8> {
         der(SET, &der(SEQUENCE, &[der(OBJECT, object), der(0x0c, value)].concat()))
+    }
+
+    #[test]
+    fn attributes_are_spelled_as_in_suricata() {
+        const COUNTRY: [u8; 11] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 3];
+        assert_eq!(attribute(&COUNTRY), "msJurisdictionCountry");
+        assert_eq!(attribute(&[0x55, 4, 43]), "initials");
+        assert_eq!(attribute(&[0x55, 4, 99]), "OID(2.5.4.99)");
     }
 
     #[test]

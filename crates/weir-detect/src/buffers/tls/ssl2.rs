@@ -29,9 +29,17 @@ pub(super) struct Record {
     pub(super) fault: Option<Fault>,
 }
 
-/// Whether a client that begins so speaks SSL 2: its hello names the version.
+/// Whether a client that begins so speaks SSL 2: its hello names the version, or a later one that
+/// it could go on with (RFC 5246 appendix E.2).
 pub(super) fn begins(bytes: &[u8]) -> bool {
-    matches!(bytes, [_, _, CLIENT_HELLO, 0, 2, ..])
+    match bytes {
+        [_, _, CLIENT_HELLO, 0, 2, ..] => true,
+        [first, _, CLIENT_HELLO, 3, 0..=4, ciphers @ ..] if first & SHORT != 0 => {
+            let length = ciphers.first_chunk().map(|it| u16::from_be_bytes(*it));
+            length.is_none_or(|it| it > 0 && it % 3 == 0)
+        }
+        _ => false,
+    }
 }
 
 /// Whether a record that begins so is of SSL 2.
@@ -69,6 +77,8 @@ mod tests {
     fn a_record_is_known_once_it_is_whole() {
         let hello = [0x80, 9, 1, 0, 2, 0, 0, 0, 0, 0, 0];
         assert!(begins(&hello));
+        assert!(begins(&[0x80, 0x32, 1, 3, 3, 0, 9, 0, 0, 0, 0x20]), "of TLS 1.2");
+        assert!(!begins(&[0x80, 0x32, 1, 3, 3, 0, 8, 0, 0, 0, 0x20]), "no whole ciphers");
         assert_eq!(record(&hello[..10]), None);
         let whole = record(&hello).unwrap();
         assert_eq!((whole.length, whole.is_hello, whole.fault), (11, true, None));

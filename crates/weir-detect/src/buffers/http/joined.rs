@@ -1,0 +1,59 @@
+//! What buffers hold that is put together of a message's head, as Suricata does.
+
+use super::transaction::Half;
+use super::uri;
+
+/// All headers but the cookies of its side, which have a buffer of their own.
+pub(super) fn headers(half: &Half, is_request: bool) -> Vec<u8> {
+    let cookie: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
+    let mut joined = Vec::new();
+    for (name, value) in half.headers.iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
+        joined.extend_from_slice(name);
+        joined.extend_from_slice(b": ");
+        joined.extend_from_slice(value);
+        joined.extend_from_slice(b"\r\n");
+    }
+    joined
+}
+
+/// Calls `look` with each header as it stands in its line, until it says yes; whether it did.
+pub(super) fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    let list = if half.fields.is_empty() { &half.headers } else { &half.fields };
+    list.iter().any(|(name, value)| look(&[name.as_slice(), b": ", value].concat()))
+}
+
+/// The names of all headers, each between ends of lines.
+pub(super) fn header_names(half: &Half) -> Vec<u8> {
+    let mut joined = b"\r\n".to_vec();
+    for (name, _) in &half.headers {
+        joined.extend_from_slice(name);
+        joined.extend_from_slice(b"\r\n");
+    }
+    joined.extend_from_slice(b"\r\n");
+    joined
+}
+
+/// A first line, and all headers as they are told.
+pub(super) fn start(half: &Half) -> Vec<u8> {
+    let mut start = [half.first_line.as_slice(), b"\r\n"].concat();
+    for (name, value) in &half.headers {
+        start.extend([name.as_slice(), b": ", value, b"\r\n"].concat());
+    }
+    if !half.headers.is_empty() {
+        start.extend_from_slice(b"\r\n");
+    }
+    start
+}
+
+/// Whom a request is for: by its target, else by its header. An empty one is there only as it came:
+/// rules about any host but a few have nothing to look at.
+pub(super) fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
+    if let Some(authority) = half.authority() {
+        return Some(uri::host_of(authority).to_ascii_lowercase());
+    }
+    let named = half.header(b":authority").or(half.header(b"host"))?;
+    if is_raw || named.is_empty() {
+        return is_raw.then(|| named.to_vec());
+    }
+    Some(uri::host_of(named).to_ascii_lowercase())
+}
