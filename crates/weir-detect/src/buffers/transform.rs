@@ -50,7 +50,8 @@ fn one(bytes: &[u8], transform: &Transform) -> Vec<u8> {
         Transform::Captured(Expression { regex, .. }) => {
             let captured = regex.captures(bytes).ok().flatten();
             let group = captured.and_then(|it| it.get(1).map(|it| it.as_bytes().to_vec()));
-            group.unwrap_or_else(|| bytes.to_vec())
+            // As Suricata has it: nothing that is captured changes nothing.
+            group.filter(|it| !it.is_empty()).unwrap_or_else(|| bytes.to_vec())
         }
     }
 }
