@@ -29,8 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let classes = Path::new(&rules).with_file_name("classification.config");
     let source = RuleSource { name: rules, text };
     let begun = Instant::now();
-    let mut options =
-        LoadOptions { is_passive: true, ignores_checksums: true, ..LoadOptions::default() };
+    let mut options = LoadOptions { ignores_checksums: true, ..LoadOptions::default() };
     // Severities decide who comes first, and so who sees which bits of its flow.
     options.classes.read(&fs::read_to_string(classes).unwrap_or_default());
     let loaded = RuleSet::load(&[source], &Variables::default(), &options)?;

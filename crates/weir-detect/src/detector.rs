@@ -374,7 +374,7 @@ impl Detector {
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
-            follow(flow, direction, &view, found);
+            follow(flow, direction, &view, evaluator.limits.midstream, found);
             events = [decoded.events, found].concat();
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
@@ -667,10 +667,19 @@ fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`.
-fn follow(flow: &mut Flow, direction: Direction, view: &View<'_>, found: &mut Vec<Event>) {
+fn follow(
+    flow: &mut Flow,
+    direction: Direction,
+    view: &View<'_>,
+    midstream: bool,
+    found: &mut Vec<Event>,
+) {
     match flow.check_timestamps(direction, view) {
         // What comes too late is not taken into account.
         false => found.push(Event::StreamInvalidTimestamp),
         true => found.extend(flow.session.get_or_insert_default().take(direction, view)),
+    }
+    if midstream && flow.is_taken_up() {
+        found.retain(|it| !it.is_without_session());
     }
 }

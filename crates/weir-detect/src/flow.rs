@@ -191,13 +191,15 @@ impl Flow {
                 Direction::Responder => (destination, source),
             };
         }
+        let is_taken_up = midstream && self.is_taken_up();
         self.tell(now, side, view, midstream);
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
             Transport::Tcp { flags: seen, .. } => {
                 // Who takes data with a SYN takes them as those of a connection.
-                self.is_established = self.tcp == Tcp::Established || view.has_early_data();
+                self.is_established =
+                    self.tcp == Tcp::Established || is_taken_up || view.has_early_data();
                 if !view.is_spoiled && !self.is_dropped() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
                     self.tcp = self.tcp.after(direction, seen);
@@ -277,6 +279,17 @@ impl Flow {
     /// Whether it is a connection that began before anybody looked.
     pub(crate) fn is_midstream(&self) -> bool {
         self.told.protocol == PROTOCOL_TCP && !self.has_syn
+    }
+
+    /// Whether it is followed without its beginning, by packets before: as established from the
+    /// second packet on; an answer to a SYN that nobody saw has to be answered first.
+    pub(crate) fn is_taken_up(&self) -> bool {
+        let [client, server] = self.told.tcp_flags;
+        let due = if (client | server) & flags::SYN == 0 { 1 } else { 2 };
+        self.is_midstream()
+            && self.tcp == Tcp::Unknown
+            && self.told.is_followed
+            && self.packets[0] + self.packets[1] >= due
     }
 
     /// Notes what the flow's record tells.

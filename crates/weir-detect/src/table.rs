@@ -131,7 +131,7 @@ impl FlowTable {
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
         let (key, from_first) = key(packet);
         let entry = self.entries.get(&key)?;
-        detector.view(entry.slot, entry.direction(from_first))
+        detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
     }
 
     /// The last bytes of the stream that a packet belongs to, of its sender's side.
@@ -200,7 +200,7 @@ impl FlowTable {
         if ended != entry.ended && !detector.is_spoiled(packet) {
             entry.ended = ended;
         }
-        let direction = entry.direction(from_first);
+        let direction = entry.direction_of(from_first, parsed);
         let decision = detector.inspect(now, &mut entry.slot, direction, packet, alerts);
         self.save_memory(detector);
         decision
@@ -279,6 +279,15 @@ fn end(
 impl Entry {
     fn new(from_first: bool, now: Time) -> Self {
         Self { slot: FlowSlot::default(), first_is_initiator: from_first, last: now, ended: 0 }
+    }
+
+    /// The direction of a packet. What carries IP packets has no sides: each end begins as the
+    /// other does, and all count as the first one's, as Suricata has it.
+    fn direction_of(&self, from_first: bool, parsed: &Parsed) -> Direction {
+        match parsed.protocol {
+            4 | 41 if parsed.rdma.is_none() => Direction::Initiator,
+            _ => self.direction(from_first),
+        }
     }
 
     fn direction(&self, from_first: bool) -> Direction {

@@ -249,6 +249,16 @@ impl Event {
         )
     }
 
+    /// Whether it says that a connection ends of which nobody saw the beginning.
+    pub(crate) fn is_without_session(self) -> bool {
+        matches!(self, Self::StreamRstWithoutSession | Self::StreamFinWithoutSession)
+    }
+
+    /// Whether a segment came again.
+    pub fn is_repetition(self) -> bool {
+        matches!(self, Self::StreamRetransmission | Self::StreamSpuriousRetransmission)
+    }
+
     /// Whether it says nothing bad: losses and their mending, captures that begin in the middle.
     pub fn is_common(self) -> bool {
         matches!(

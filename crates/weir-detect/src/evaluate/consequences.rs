@@ -104,10 +104,7 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         self.keep_captured(flow);
         self.keep_replaced((rule, index), sight);
-        for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
-            self.put_bit(bit, flow, scene);
-            self.first_putter = self.first_putter.min(index);
-        }
+        self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
         // What a rule puts, it puts however often it has to match before it tells.
@@ -115,6 +112,7 @@ impl Evaluator {
         for threshold in [&rule.filter, &rule.threshold].into_iter().flatten() {
             verdict = self.threshold(index, threshold, flow, scene);
             if verdict == Verdict::NoMatch {
+                self.counters.suppressed += 1;
                 return ControlFlow::Continue(());
             }
         }
@@ -163,6 +161,13 @@ impl Evaluator {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn put_bits(&mut self, (rule, index): (&Rule, RuleIndex), flow: &mut Flow, scene: &Scene<'_>) {
+        for bit in rule.bits.iter().filter(|it| !it.verb.is_condition()) {
+            self.put_bit(bit, flow, scene);
+            self.first_putter = self.first_putter.min(index);
+        }
     }
 
     /// A packet is decided by the first of its rules in the order of their actions, whichever of

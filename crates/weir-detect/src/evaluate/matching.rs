@@ -76,6 +76,10 @@ impl Evaluator {
         scene: &Scene<'_>,
         sight: Sight<'_>,
     ) -> bool {
+        // Of what passes it is told what is said, and no rule has a say.
+        if self.is_mute {
+            return false;
+        }
         let view = scene.view;
         let protocol = rule.header.protocol;
         self.counters.evaluations += 1;

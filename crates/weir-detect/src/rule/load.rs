@@ -45,8 +45,6 @@ pub struct LoadOptions {
     pub kept: KeptFiles,
     /// Which rules come first; [`Action::ORDER`] unless told otherwise.
     pub order: Option<[Action; 4]>,
-    /// Rules only tell, whatever their action: what an IDS beside the path does.
-    pub is_passive: bool,
     /// Numbers of rules that tell what they would drop, and drop nothing.
     pub would_drop: BTreeSet<u32>,
     /// Checksums are not looked at (captures of machines whose adapters compute them): no rule
@@ -188,9 +186,6 @@ impl RuleSet {
                 let place = (source.name.as_str(), line.number);
                 let refused = match result {
                     Ok(mut rule) => {
-                        if options.is_passive && rule.action.is_blocking() {
-                            rule.action = Action::Alert;
-                        }
                         rule.is_tried = options.would_drop.contains(&rule.sid);
                         gathered.add(rule, place)
                     }

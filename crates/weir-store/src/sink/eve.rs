@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowKey, FlowView, RdmaView, TunnelView};
-use weir_detect::{Alert, Blocked, FloodView, RuleSet, TextScope};
+use weir_detect::{Alert, Blocked, FloodView, Rule, RuleSet, TextScope};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
@@ -181,20 +181,24 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
     event
 }
 
-/// What an alert says of its rule, and of what became of the packet.
-pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
-    let rule = rules.rule(alert.rule);
-    let is_blocked = matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected);
-    let action = if is_blocked { "blocked" } else { "allowed" };
-    let mut object = json!({
-        "action": action,
+/// What EVE's `alert` says of the rule.
+pub fn rule_object(rule: &Rule, is_blocked: bool, rules: &RuleSet) -> Value {
+    json!({
+        "action": if is_blocked { "blocked" } else { "allowed" },
         "gid": rule.generator,
         "signature_id": rule.sid,
         "rev": rule.revision,
         "signature": rule.message,
         "category": rules.category(rule),
         "severity": rule.priority,
-    });
+    })
+}
+
+/// What an alert says of its rule, and of what became of the packet.
+pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
+    let rule = rules.rule(alert.rule);
+    let is_blocked = matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected);
+    let mut object = rule_object(rule, is_blocked, rules);
     if alert.blocked == Blocked::Would {
         object["would_drop"] = true.into();
     }

@@ -2,6 +2,8 @@
 
 mod checksums;
 mod ended;
+mod excepted;
+mod held;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,12 +25,11 @@ use weir_store::sink::eve::{self as sink, push};
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, Transport};
-use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::eve::{self, Event};
 use super::events::Events;
-use super::exception::Cause;
 pub use super::exception::Exception;
+use super::exception::{Cause, Fate};
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
 pub use checksums::Checksums;
@@ -75,6 +76,10 @@ struct Look<W> {
     flows: FlowTable,
     /// A rule has let the packet at hand pass.
     is_passed: bool,
+    /// An exception has the sender of the packet at hand told that it is refused.
+    is_answered: bool,
+    /// What the packet at hand carries is dropped, and it with that.
+    is_inner_dropped: bool,
     alerts: Alerts,
     out: W,
     line: Vec<u8>,
@@ -100,6 +105,8 @@ struct Look<W> {
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
     capture_link: Option<u32>,
+    /// Bytes that the sides of connections have sent, where that ends the look at them.
+    sent: HashMap<u64, [u64; 2]>,
     /// Flows and directions of which a drop was told.
     dropped: HashSet<(u64, bool)>,
     /// Sets that rules change, where they are to be written.
@@ -140,6 +147,12 @@ pub struct Options {
     pub midstream_policy: Option<Exception>,
     /// Alerts of one packet that are told, at most; others are counted.
     pub alerts_max: Option<usize>,
+    /// A connection of which a side has sent so many bytes is looked at no further.
+    pub bypass_depth: Option<u64>,
+    /// What carries other packets and is not opened, by the names of [`Layer::source`].
+    pub unopened: Vec<&'static str>,
+    /// Layers of one packet, at most; as many as there may be at all unless told otherwise.
+    pub layers_max: Option<usize>,
     /// How fragments that overlap are put together.
     pub policy: Policy,
     /// What is done with flows whose application says something that cannot be read.
@@ -187,6 +200,7 @@ impl<W: Write> Detection<W> {
         });
         let mut layers = Layers::new(options.policy, seed);
         layers.set_hosts(rules.hosts().clone());
+        layers.open_less(options.unopened.clone(), options.layers_max);
         if options.checksums == Checksums::Trusted {
             layers.take_wrong_headers();
         }
@@ -195,6 +209,8 @@ impl<W: Write> Detection<W> {
             rules,
             flows,
             is_passed: false,
+            is_answered: false,
+            is_inner_dropped: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
             line: Vec::new(),
@@ -211,6 +227,7 @@ impl<W: Write> Detection<W> {
             noted: Event::new(),
             exceptions: HashMap::new(),
             capture_link: None,
+            sent: HashMap::new(),
             dropped: HashSet::new(),
             datasets,
         };
@@ -297,24 +314,26 @@ impl<W: Write> Look<W> {
             false => detector.inspect_alone(now, &packet, alerts),
         };
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
+        // Who only watches drops nothing, though rules go by what they would drop.
+        let decision = if self.options.is_inline { decision } else { Decision::Pass };
         (self.at, self.source, self.vlans) = (None, source, layer.vlans);
         self.noted = eve::noted(self.flows.marks(&self.detector, &packet));
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
         self.ether = tells_ether.then(|| eve::ether(parsed));
         self.counts.packet(parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
-        self.cut(&mut alerts);
-        if let Some(reason) = self.exception(layer, &packet) {
-            if let (true, Some(reason)) = (self.options.is_inline, reason) {
-                let fate = Decision::Drop { rule: RuleIndex(0) };
-                self.drop_event(now, layer, &packet, reason, &[], fate);
-            }
-            if self.options.is_inline {
-                self.count(if reason.is_some() { "ips.blocked" } else { "ips.accepted" });
-            }
+        let fate = self.exception(layer, &packet);
+        self.is_answered = matches!(fate, Some(Fate::Rejected(_) | Fate::Answered));
+        if let Some(fate @ (Fate::Dropped(_) | Fate::Rejected(_) | Fate::Bypassed)) = fate {
+            self.unseen(now, layer, &packet, fate);
             self.ended();
             return;
         }
+        let is_let_pass = fate == Some(Fate::Unseen);
+        if is_let_pass {
+            alerts.clear();
+        }
+        let is_dropped = is_dropped && !is_let_pass;
         if !self.held.is_empty() {
             self.acknowledge(layer, &packet);
         }
@@ -322,52 +341,45 @@ impl<W: Write> Look<W> {
             self.forget_rewritten(&packet);
         }
         self.is_passed = self.detector.is_passed();
-        for alert in &alerts {
-            let rule = self.rules.rule(alert.rule);
-            let (waits, is_stream) = (self.options.waits, alert.is_stream);
-            let is_of_stream =
-                (is_stream && (waits || rule.is_of_stream())) || (waits && rule.is_of_decision());
-            match (self.options.is_inline || !is_of_stream, layer.parsed.transport) {
-                (false, Transport::Tcp { sequence, .. }) if self.held.len() < HELD_MAX => {
-                    self.hold(alert, layer, sequence);
-                }
-                _ => self.alert(alert, layer, &packet, (decision, &alerts)),
-            }
-        }
+        self.tell_or_hold(&mut alerts, layer, &packet, decision);
         self.is_passed = false;
         self.anomalies(now, layer, &packet);
-        if is_dropped {
-            let reason = match () {
-                () if self.detector.dropped_by_flow() => "flow drop",
-                () if self.detector.dropped_by_rate() => "threshold detection_filter",
-                () => "rules",
-            };
-            self.drop_event(now, layer, &packet, reason, &alerts, decision);
-        }
-        if self.options.is_inline {
-            self.count(if is_dropped { "ips.blocked" } else { "ips.accepted" });
-            if matches!(decision, Decision::Reject { .. }) {
-                self.count("ips.rejected");
-            }
-        }
+        self.tell_fate(now, (layer, &packet), (decision, is_dropped), &alerts);
+        self.bypass_long(layer, &packet);
         self.tell_acknowledged(layer, &packet);
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();
     }
 
-    /// Keeps an alert until the receiver has acknowledged what it is about.
-    fn hold(&mut self, alert: &Alert, layer: &Layer<'_>, sequence: u32) {
-        let length = layer.parsed.payload(layer.bytes).len() as u32;
-        let held = Held {
-            alert: alert.clone(),
-            bytes: layer.bytes.to_vec(),
-            link: layer.link,
-            parsed: layer.parsed,
-            vlans: layer.vlans,
-            end: sequence.wrapping_add(length),
-            is_acknowledged: false,
-        };
-        self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
+    /// Tells that the packet is dropped, if it is, or the one that it carries, and counts it.
+    fn tell_fate(
+        &mut self,
+        now: Time,
+        (layer, packet): (&Layer<'_>, &Packet<'_>),
+        (decision, is_dropped): (Decision, bool),
+        alerts: &[Alert],
+    ) {
+        let is_inner_dropped = layer.outer.is_none() && std::mem::take(&mut self.is_inner_dropped);
+        let is_gone = is_dropped || is_inner_dropped;
+        if is_gone {
+            let reason = match () {
+                () if is_inner_dropped => "tunnel packet drop",
+                () if self.detector.dropped_by_flow() => "flow drop",
+                () if self.detector.dropped_by_rate() => "threshold detection_filter",
+                () => "rules",
+            };
+            let fate = match is_dropped {
+                true => decision,
+                false => Decision::Drop { rule: RuleIndex(0) },
+            };
+            self.drop_event(now, layer, packet, reason, alerts, fate);
+        }
+        if self.options.is_inline {
+            self.count_fate(layer, if is_gone { "ips.blocked" } else { "ips.accepted" });
+            if matches!(decision, Decision::Reject { .. }) && is_dropped {
+                self.count("ips.rejected");
+            }
+        }
     }
 
     /// What is odd about the packet, its place in its stream, and what is spoken.
@@ -375,7 +387,7 @@ impl<W: Write> Look<W> {
         let of_stream: Vec<_> = self.detector.stream_events().to_vec();
         for event in of_stream {
             self.count(event.name());
-            if !event.is_common() {
+            if !event.is_repetition() && (self.options.tells_failed || !event.is_common()) {
                 self.anomaly(now, layer, packet, Oddity::Packet(event));
             }
         }
@@ -385,61 +397,6 @@ impl<W: Write> Look<W> {
         let of_messages: Vec<_> = self.detector.app_events().to_vec();
         for event in of_messages {
             self.anomaly(now, layer, packet, Oddity::Message(event.0, event.1));
-        }
-    }
-
-    /// Whether the packet belongs to a flow that an exception is made of; inside, why it is dropped
-    /// if it is.
-    fn exception(
-        &mut self,
-        layer: &Layer<'_>,
-        packet: &Packet<'_>,
-    ) -> Option<Option<&'static str>> {
-        let midstream = self.options.midstream_policy;
-        let is_wrong = self.detector.has_parser_error();
-        if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
-            return None;
-        }
-        let view = self.flows.view(&self.detector, packet)?;
-        let id = sink::flow_id(&view);
-        let is_first = view.packets[0] + view.packets[1] == 1;
-        if let (Transport::Tcp { flags, .. }, Some(policy)) = (layer.parsed.transport, midstream)
-            && is_first
-            && flags & RST == 0
-            && flags & (SYN | ACK) != SYN
-        {
-            return self.except(id, Cause::Midstream, Some(policy));
-        }
-        match self.exceptions.get(&id) {
-            Some((_, Some(Exception::DropFlow))) => Some(Some("exception policy flow drop")),
-            Some((_, Some(Exception::PassFlow))) => Some(None),
-            _ if is_wrong => self.except(id, Cause::Application, self.options.error_policy),
-            _ => None,
-        }
-    }
-
-    /// Makes an exception of a flow, if there is to be one; inside, why its packet is dropped.
-    fn except(
-        &mut self,
-        id: u64,
-        cause: Cause,
-        policy: Option<Exception>,
-    ) -> Option<Option<&'static str>> {
-        if self.exceptions.len() < HELD_MAX {
-            self.exceptions.insert(id, (cause, policy));
-        }
-        let policy = policy?;
-        self.count(&format!("exception_policy.{}.{}", cause.counted(), policy.name()));
-        Some((policy != Exception::PassFlow).then_some(cause.reason()))
-    }
-
-    /// Of one packet no more alerts are told than are asked for: those of the first rules.
-    fn cut(&mut self, alerts: &mut Vec<Alert>) {
-        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
-        if alerts.len() > most {
-            alerts.sort_by_key(|it| it.rule);
-            (most..alerts.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
-            alerts.truncate(most);
         }
     }
 
@@ -463,6 +420,8 @@ impl<W: Write> Look<W> {
         // Who watches alone drops nothing, and answers all the same.
         if self.rules.rule(alert.rule).answered.is_some() && alert.blocked != Blocked::Would {
             event["alert"]["action"] = "blocked".into();
+        } else if !self.options.is_inline {
+            event["alert"]["action"] = "allowed".into();
         }
         let stream = match alert.is_stream {
             true => self.flows.stream(&self.detector, packet),
@@ -523,74 +482,6 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
-    /// the sender's next packet.
-    fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
-        let Some(view) = self.flows.view(&self.detector, packet) else { return };
-        let Transport::Tcp { acknowledgment, .. } = layer.parsed.transport else { return };
-        let id = sink::flow_id(&view);
-        let Some(held) = self.held.remove(&id) else { return };
-        let mut left = Vec::new();
-        for mut one in held {
-            if one.alert.flow.to_server != view.to_server {
-                one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
-                left.push(one);
-            } else if one.is_acknowledged {
-                one.alert.flow = view;
-                let fate = (Decision::Pass, std::slice::from_ref(&one.alert));
-                self.alert(&one.alert, layer, packet, fate);
-            } else {
-                left.push(one);
-            }
-        }
-        if !left.is_empty() {
-            self.held.insert(id, left);
-        }
-    }
-
-    /// Alerts that wait about bytes that their receiver takes for others are about nothing.
-    fn forget_rewritten(&mut self, packet: &Packet<'_>) {
-        let Some(view) = self.flows.view(&self.detector, packet) else { return };
-        if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
-            held.retain(|it| it.is_acknowledged || it.alert.flow.to_server != view.to_server);
-        }
-    }
-
-    /// The capture ends, and with it the streams.
-    fn tell_held(&mut self) {
-        let mut held: Vec<Held> = self.held.drain().flat_map(|it| it.1).collect();
-        held.sort_by_key(|it| (it.alert.time, it.alert.rule));
-        for one in held {
-            let Held { mut alert, bytes, link, parsed, vlans, .. } = one;
-            let decoded = Some(Decoded { vlans, events: &[] });
-            let (is_rebuilt, is_verified) = (false, true);
-            let packet = Packet {
-                bytes: &bytes,
-                parsed: &parsed,
-                decoded,
-                is_rebuilt,
-                is_verified,
-                port: None,
-            };
-            let source = "stream (flow timeout)";
-            let layer = Layer {
-                bytes: &bytes,
-                link,
-                parsed,
-                vlans,
-                events: Vec::new(),
-                source,
-                outer: None,
-                depth: 0,
-            };
-            if let Some(view) = self.flows.view(&self.detector, &packet) {
-                alert.flow = view;
-            }
-            let fate = (Decision::Pass, std::slice::from_ref(&alert));
-            self.alert(&alert, &layer, &packet, fate);
-        }
-    }
-
     /// A packet went no further.
     fn drop_event(
         &mut self,
@@ -601,7 +492,15 @@ impl<W: Write> Look<W> {
         alerts: &[Alert],
         fate: Decision,
     ) {
-        self.count(&format!("ips.drop_reason.{}", reason.replace(' ', "_")));
+        if layer.outer.is_none() {
+            self.count(&format!("ips.drop_reason.{}", reason.replace(' ', "_")));
+        }
+        if !self.options.events.drops {
+            return;
+        }
+        // Of what a rule drops each packet is told, of a flow that is dropped the first each way.
+        let is_by_rule = alerts.iter().any(|it| it.blocked != Blocked::No)
+            || matches!(reason, "rules" | "threshold detection_filter");
         let view = match layer.has_flow() {
             true => self.flows.view(&self.detector, packet),
             false => None,
@@ -609,9 +508,10 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "drop", self.seen.packets, layer);
         if let Some(view) = view {
             let id = sink::flow_id(&view);
+            let is_of_flow = !matches!(reason, "tunnel packet drop" | "stream error");
             if self.options.events.first_drops
                 && self.dropped.len() < DROPPED_MAX
-                && !self.dropped.insert((id, view.to_server))
+                && !(self.dropped.insert((id, view.to_server)) && is_of_flow || is_by_rule)
             {
                 return;
             }
@@ -624,6 +524,14 @@ impl<W: Write> Look<W> {
         let blocking = |it: &&Alert| it.blocked != Blocked::No;
         if let Some(alert) = alerts.iter().find(blocking) {
             event.insert("alert".into(), sink::alert_object(alert, &self.rules));
+        } else if let ("rules", Decision::Drop { rule } | Decision::Reject { rule }) =
+            (reason, fate)
+        {
+            // Its alert was held back, by a threshold or for being one too many.
+            event.insert(
+                "alert".into(),
+                sink::rule_object(self.rules.rule(rule), true, &self.rules),
+            );
         }
         event.insert("verdict".into(), self.verdict(fate, false, alerts, layer));
         self.push(event);
@@ -647,7 +555,8 @@ impl<W: Write> Look<W> {
             let usual = (it.blocked == Blocked::Rejected).then_some(Answered::Sender);
             self.rules.rule(it.rule).answered.or(usual)
         });
-        if let Some(answered) = answered.min() {
+        let by_exception = self.is_answered.then_some(Answered::Sender);
+        if let Some(answered) = answered.chain(by_exception).min() {
             verdict["reject-target"] = match answered {
                 Answered::Sender => "to_client",
                 Answered::Receiver => "to_server",

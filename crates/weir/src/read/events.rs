@@ -113,6 +113,8 @@ pub struct Events {
     pub anomaly: Anomalies,
     /// `stats`, at the end.
     pub stats: bool,
+    /// `drop`.
+    pub drops: bool,
     /// Of the packets that a flow loses, the first of each side alone is told of.
     pub first_drops: bool,
     /// The seed of `community_id` in flows; none without.
@@ -196,6 +198,7 @@ impl Default for Events {
             applications: Applications::default(),
             anomaly: Anomalies { decode: true, stream: true, applayer: true },
             stats: true,
+            drops: true,
             first_drops: false,
             community_seed: Some(0),
             ethernet: false,

@@ -7,8 +7,14 @@ pub enum Exception {
     DropFlow,
     /// The packet is dropped.
     DropPacket,
-    /// The rest of it passes.
+    /// The rest of it passes, and no rule looks at it.
     PassFlow,
+    /// The packet passes, and no rule looks at it.
+    PassPacket,
+    /// The rest of it passes, and nobody looks at it.
+    Bypass,
+    /// The rest of it is dropped, and its sender told so; who only watches tells him.
+    Reject,
 }
 
 impl Exception {
@@ -17,7 +23,10 @@ impl Exception {
         Some(match name {
             "drop-flow" => Self::DropFlow,
             "drop-packet" => Self::DropPacket,
-            "pass-flow" | "bypass" => Self::PassFlow,
+            "pass-flow" => Self::PassFlow,
+            "pass-packet" => Self::PassPacket,
+            "bypass" => Self::Bypass,
+            "reject" => Self::Reject,
             _ => return None,
         })
     }
@@ -27,8 +36,36 @@ impl Exception {
             Self::DropFlow => "drop_flow",
             Self::DropPacket => "drop_packet",
             Self::PassFlow => "pass_flow",
+            Self::PassPacket => "pass_packet",
+            Self::Bypass => "bypass",
+            Self::Reject => "reject",
         }
     }
+
+    /// What `flow.action` says of a flow of which it is made.
+    pub(super) fn action(self, is_inline: bool) -> Option<&'static str> {
+        match self {
+            Self::DropFlow => Some("drop"),
+            Self::Reject => is_inline.then_some("drop"),
+            Self::PassFlow | Self::Bypass => Some("pass"),
+            Self::DropPacket | Self::PassPacket => None,
+        }
+    }
+}
+
+/// What an exception makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is dropped, for that reason.
+    Dropped(&'static str),
+    /// It is dropped, and its sender told so.
+    Rejected(&'static str),
+    /// It passes, and is counted with its flow at most.
+    Bypassed,
+    /// It passes, whatever rules say.
+    Unseen,
+    /// Rules decide, and its sender is told that it is refused.
+    Answered,
 }
 
 /// Why an exception is made.
@@ -38,6 +75,8 @@ pub(super) enum Cause {
     Midstream,
     /// An application said what cannot be read.
     Application,
+    /// So much was said that the rest is not looked at: none that is told.
+    Depth,
 }
 
 impl Cause {
@@ -46,6 +85,7 @@ impl Cause {
         match self {
             Self::Midstream => "stream_midstream",
             Self::Application => "app_layer_error",
+            Self::Depth => "stream_depth",
         }
     }
 
@@ -54,6 +94,7 @@ impl Cause {
         match self {
             Self::Midstream => "tcp.midstream",
             Self::Application => "app_layer.error",
+            Self::Depth => "tcp.depth",
         }
     }
 
@@ -62,6 +103,7 @@ impl Cause {
         match self {
             Self::Midstream => "stream midstream",
             Self::Application => "applayer error",
+            Self::Depth => "stream depth",
         }
     }
 }

@@ -16,6 +16,8 @@ use weir_detect::tunnels::inner;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
 
+/// What is odd about one packet and told, at most, as Suricata has it.
+const EVENTS_MAX: usize = 15;
 /// Layers of one packet, at most; the rest is not looked at, which is an event.
 const LAYERS_MAX: usize = 16;
 
@@ -75,6 +77,9 @@ pub struct Layers {
     largest: u64,
     /// Events, by their whole names.
     events: Vec<(&'static str, u64)>,
+    /// What carries other packets and is not opened.
+    unopened: Vec<&'static str>,
+    layers_max: usize,
 }
 
 /// What [`Layers::take`] gives each packet to, the innermost first.
@@ -84,7 +89,14 @@ impl Layers {
     /// One that puts fragments together as systems of this kind do.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let fragments = Fragments::new(policy, seed);
-        Self { fragments, counts: Vec::new(), largest: 0, events: Vec::new() }
+        let (counts, events, unopened) = (Vec::new(), Vec::new(), Vec::new());
+        Self { fragments, counts, largest: 0, events, unopened, layers_max: LAYERS_MAX }
+    }
+
+    /// Packets that are carried in such a way are not looked at, nor layers beyond so many.
+    pub fn open_less(&mut self, unopened: Vec<&'static str>, layers_max: Option<usize>) {
+        self.unopened = unopened;
+        self.layers_max = layers_max.map_or(LAYERS_MAX, |it| it.min(LAYERS_MAX));
     }
 
     /// Fragments count though the checksum of their IPv4 header is wrong.
@@ -130,11 +142,12 @@ impl Layers {
     ) {
         let depth = outer.map_or(0, |it| it.depth + 1);
         let found = find(bytes, link, original_len);
-        let events = decode::look(bytes, link);
+        let mut events = decode::look(bytes, link);
+        events.truncate(EVENTS_MAX);
         let Found { parsed, vlans, labels, tags } = found;
         tags.into_iter().for_each(|it| self.count(it));
         let mut layer = Layer { bytes, link, parsed, vlans, events, source, outer, depth };
-        let is_too_deep = depth + labels > LAYERS_MAX;
+        let is_too_deep = depth + labels > self.layers_max;
         if is_too_deep {
             layer.events.push(Event::TooManyLayers);
         }
@@ -175,6 +188,9 @@ impl Layers {
             return;
         }
         let Some((start, link, source)) = inner(bytes, &parsed) else { return };
+        if self.unopened.contains(&source) {
+            return;
+        }
         let end = parsed.end as usize;
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
             self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);

@@ -72,7 +72,11 @@ impl Counts {
         }
         let of_policies = POLICIES.iter().map(|it| format!("exception_policy.tcp.midstream.{it}"));
         let of_drops = DROPS.iter().map(|it| format!("ips.{it}"));
-        let of_policies = of_policies.filter(|_| is_inline && !midstream);
+        // Who follows such connections lets them pass at most, and who only watches drops none.
+        let of_policies = of_policies.filter(|it| match midstream {
+            true => it.ends_with(".pass_flow"),
+            false => is_inline || !it.ends_with(".drop_flow"),
+        });
         for name in of_policies.chain(of_drops.filter(|_| is_inline)) {
             self.0.entry(name).or_default();
         }
@@ -85,6 +89,11 @@ impl Counts {
             Some(count) => *count += 1,
             None => _ = self.0.insert(name.to_owned(), 1),
         }
+    }
+
+    /// Counts so many more.
+    pub(super) fn add_many(&mut self, name: &str, more: u64) {
+        *self.0.entry(name.to_owned()).or_default() += more;
     }
 
     /// Segments that begin and break connections.

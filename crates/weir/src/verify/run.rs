@@ -35,7 +35,7 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
         let sid = it.sid.unwrap_or_default();
         format!("rule {sid} does not run: {}: {}", it.keyword, it.reason)
     });
-    let refused: Vec<String> = refused.collect();
+    let refused: Vec<String> = wrong_policy(case).into_iter().chain(refused).collect();
     if case.is_check {
         return Ok((Vec::new(), refused));
     }
@@ -84,7 +84,7 @@ fn eve(case: &Case) -> Option<&Value> {
 
 /// How its rules are to be read: order, reputation, thresholds.
 fn load_options(case: &Case) -> Result<LoadOptions> {
-    let mut options = LoadOptions { is_passive: !case.is_inline, ..LoadOptions::default() };
+    let mut options = LoadOptions::default();
     if let Some(Value::Array(names)) = case.settings.get("action-order") {
         let actions: Option<Vec<Action>> =
             names.iter().map(|it| Action::from_name(it.as_str()?)).collect();
@@ -144,7 +144,8 @@ fn options(case: &Case) -> Options {
         events.applications = applications(case, types);
         events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));
-        events.first_drops = drop.is_some_and(|it| it["flows"] == "start");
+        events.drops = has("drop");
+        events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
     }
     Options {
         is_inline: case.is_inline,
@@ -155,13 +156,16 @@ fn options(case: &Case) -> Options {
             false => Checksums::Trusted,
         },
         midstream: case.is_on("stream.midstream", false)
-            || case.is_on("stream.async-oneside", false),
+            || (case.is_on("stream.async-oneside", false) && midstream_policy(case).is_none()),
         midstream_policy: midstream_policy(case),
         error_policy: exception(case, "app-layer.error-policy"),
         alerts_max: case
             .setting("packet-alert-max")
             .and_then(|it| it.parse().ok())
             .or(Some(ALERTS_OF_PACKET_MAX)),
+        bypass_depth: bypass_depth(case),
+        unopened: unopened(case),
+        layers_max: case.setting("decoder.max-layers").and_then(|it| it.parse().ok()),
         policy: Policy::default(),
         events,
         ..Options::default()
@@ -171,19 +175,87 @@ fn options(case: &Case) -> Options {
 /// What is done with connections whose beginning was not seen: who drops, drops them too, unless
 /// something else is said.
 fn midstream_policy(case: &Case) -> Option<Exception> {
-    if case.is_on("stream.midstream", false) {
-        return None;
+    match case.setting(MIDSTREAM_POLICY).as_deref() {
+        _ if wrong_policy(case).is_some() => None,
+        None | Some("auto") if case.is_on("stream.midstream", false) => {
+            let all = case.setting("exception-policy");
+            let all = all.as_deref().and_then(Exception::from_name);
+            all.filter(|it| case.is_inline || !is_drop(*it))
+        }
+        _ => exception(case, MIDSTREAM_POLICY),
     }
-    exception(case, "stream.midstream-policy")
 }
 
-/// What `setting` says is done with what cannot be looked at.
+const MIDSTREAM_POLICY: &str = "stream.midstream-policy";
+
+/// Why the policy for such connections is none: it is of flows, who only watches drops none, and
+/// who follows them from then on has nothing to refuse.
+fn wrong_policy(case: &Case) -> Option<String> {
+    let own = case.setting(MIDSTREAM_POLICY);
+    let (setting, name) = match &own {
+        Some(name) => (MIDSTREAM_POLICY, name.clone()),
+        None => ("exception-policy", case.setting("exception-policy")?),
+    };
+    let policy = Exception::from_name(&name);
+    let is_packets = matches!(policy, Some(Exception::DropPacket | Exception::PassPacket));
+    let follows = case.is_on("stream.midstream", false);
+    let is_known = policy.is_some() || matches!(name.as_str(), "auto" | "ignore");
+    let is_wrong = match own.is_some() {
+        true => {
+            !is_known
+                || is_packets
+                || (follows && policy.is_some_and(|it| it != Exception::PassFlow))
+                || (!case.is_inline && policy.is_some_and(is_drop))
+        }
+        false => !is_known || (case.is_inline && is_packets),
+    };
+    is_wrong.then(|| format!("{setting}: `{name}` is none for connections here"))
+}
+
+fn is_drop(policy: Exception) -> bool {
+    matches!(policy, Exception::DropFlow | Exception::DropPacket)
+}
+
+/// What `setting` says is done with what cannot be looked at. Who only watches drops nothing,
+/// whatever is said of all such cases.
 fn exception(case: &Case, setting: &str) -> Option<Exception> {
-    let said = case.setting(setting).or_else(|| case.setting("exception-policy"));
+    let own = case.setting(setting);
+    let said = own.clone().or_else(|| case.setting("exception-policy"));
     match said.as_deref() {
         None | Some("auto") => case.is_inline.then_some(Exception::DropFlow),
-        Some(name) => Exception::from_name(name),
+        Some(name) => {
+            Exception::from_name(name).filter(|it| case.is_inline || own.is_some() || !is_drop(*it))
+        }
     }
+}
+
+/// Bytes of a connection's side after which nobody looks at it, where that is asked for.
+fn bypass_depth(case: &Case) -> Option<u64> {
+    let depth = case.setting("stream.reassembly.depth").unwrap_or_else(|| "1mb".into());
+    let small = depth.trim().to_ascii_lowercase();
+    let units = [("kb", 10), ("mb", 20), ("gb", 30)];
+    let unit = units.iter().find_map(|(unit, bits)| Some((small.strip_suffix(unit)?, *bits)));
+    let (digits, bits) = unit.unwrap_or((&small, 0));
+    let depth = digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)?;
+    (case.is_on("stream.bypass", false) && depth > 0).then_some(depth)
+}
+
+/// Tunnels that are not opened: switched off, or with ports that are not those that we know.
+fn unopened(case: &Case) -> Vec<&'static str> {
+    let tunnels = [
+        ("vxlan", "4789", "vxlan encapsulation"),
+        ("geneve", "6081", "geneve encapsulation"),
+        ("teredo", "3544", "teredo tunnel"),
+    ];
+    let is_off = |name: &str, port: &str| {
+        let ports = case.setting(&format!("decoder.{name}.ports"));
+        let is_other = |it: &String| {
+            !it.contains(port) && it != "any" && it.chars().any(|it| it.is_ascii_digit())
+        };
+        !case.is_on(&format!("decoder.{name}.enabled"), true)
+            || ports.as_ref().is_some_and(is_other)
+    };
+    tunnels.iter().filter(|it| is_off(it.0, it.1)).map(|it| it.2).collect()
 }
 
 /// The applications among `types`, and what is told of them.

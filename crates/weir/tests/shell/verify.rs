@@ -191,3 +191,97 @@ fn packets_and_flows_are_told_of_as_by_suricata() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 2, "{report:#}");
 }
+
+/// What Suricata 8.0.7 makes of a connection that is taken up late, and of rules that go for the
+/// rest of one: it was asked.
+const FATES: [(&str, &str, &str); 6] = [
+    (
+        "bypassed",
+        "alert ip any any -> any any (sid:1;)",
+        "args: [-k none, --set stream.midstream-policy=bypass]
+checks:
+  - filter: {count: 0, match: {event_type: alert}}
+  - filter: {count: 1, match: {event_type: flow, flow.state: bypassed, flow.alerted: false}}
+  - stats: {flow_bypassed.local_pkts: 2}
+",
+    ),
+    (
+        "rejected-ips",
+        "alert ip any any -> any any (sid:1;)",
+        "args: [-k none, --set stream.midstream-policy=reject]
+checks:
+  - filter: {count: 0, match: {event_type: alert}}
+  - filter: {count: 1, match: {event_type: flow, flow.action: drop, flow.alerted: false}}
+  - filter:
+      count: 1
+      match: {event_type: drop, drop.reason: stream midstream, 'verdict.reject[0]': tcp-reset}
+",
+    ),
+    (
+        "refused",
+        "alert ip any any -> any any (sid:1;)",
+        "args: [-k none, --set stream.midstream-policy=drop-flow]
+exit-code: 1
+checks:
+  - filter: {filename: suricata.json, count: 1, match: {event_type: engine, log_level: Error}}
+",
+    ),
+    (
+        "taken-up",
+        "alert tcp any any -> any any (flow:established; dsize:>0; sid:1;)",
+        "args: [-k none, --set stream.midstream=true]
+checks:
+  - filter: {count: 1, match: {event_type: alert, pcap_cnt: 2}}
+  - filter: {count: 0, match: {event_type: anomaly}}
+",
+    ),
+    (
+        "passed-ips",
+        "pass tcp any any -> any 80 (sid:1;)\n\
+         drop tcp any any -> any any (content:\"Host\"; sid:2;)",
+        "args: [-k none, --set stream.midstream=true]
+checks:
+  - filter: {count: 0, match: {event_type: drop}}
+  - filter: {count: 1, match: {event_type: flow, flow.action: pass}}
+",
+    ),
+    (
+        "told",
+        "drop tcp any any -> any any (sid:1;)\n\
+         alert tcp any any -> any any (dsize:>0; sid:2;)",
+        "args: [-k none, --set stream.midstream=true]
+checks:
+  - filter: {count: 1, match: {event_type: alert, pcap_cnt: 1, alert.action: allowed}}
+  - filter: {count: 0, match: {event_type: alert, pcap_cnt: 2}}
+  - filter: {count: 0, match: {event_type: drop}}
+  - filter: {count: 1, match: {event_type: flow, flow.action: drop}}
+",
+    ),
+];
+
+#[test]
+fn late_connections_and_the_rest_of_flows_go_as_by_suricata() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fates");
+    let ask = b"GET / HTTP/1.1\r\nHost: weir.example\r\n\r\n";
+    let asked = 11 + ask.len() as u32;
+    let frames = [
+        segment(false, [11, 21], 0x10, &[]),
+        segment(false, [11, 21], 0x18, ask),
+        segment(true, [21, asked], 0x10, &[]),
+    ];
+    let types = ["alert", "drop", "flow", "http", "stats", "anomaly: {types: {stream: yes}}"]
+        .map(|it| format!("        - {it}\n"));
+    let eve = "outputs:\n  - eve-log:\n      enabled: yes\n      filetype: regular\n      types:\n";
+    for (name, rules, test) in FATES {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        write_capture(&folder.join("in.pcap"), &frames);
+        std::fs::write(folder.join("test.rules"), rules).unwrap();
+        std::fs::write(folder.join("suricata.yaml"), format!("{eve}{}", types.concat())).unwrap();
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 6, "{report:#}");
+}

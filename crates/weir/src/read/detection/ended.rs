@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 use weir_detect::Packet;
 use weir_detect::alert::FlowView;
-use weir_detect::record::{ApplicationRecord, HttpRecord, UnitRecord};
+use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_store::sink::eve as sink;
 use weir_wire::parse::Transport;
 
@@ -27,8 +27,15 @@ impl<W: Write> Look<W> {
         let records = self.flows.take_ended();
         let units = self.detector.take_units();
         let Events { flow, netflow, community_seed, .. } = self.options.events;
+        let is_inline = self.options.is_inline;
         units.iter().for_each(|it| self.unit(it, false));
-        for record in records {
+        for mut record in records {
+            let id = sink::flow_id(&record.view);
+            self.sent.remove(&id);
+            let exception = self.exceptions.remove(&id);
+            if let Some((cause, Some(policy))) = exception {
+                self.mark(&mut record, cause, policy);
+            }
             self.counts.flow(&record);
             record.units.iter().for_each(|it| self.unit(it, true));
             let left = self.waiting.end(sink::flow_id(&record.view));
@@ -42,17 +49,14 @@ impl<W: Write> Look<W> {
                 if !noted.is_empty() {
                     event.insert("metadata".into(), noted.clone().into());
                 }
-                let exception = self.exceptions.remove(&sink::flow_id(&record.view));
                 let usual = record.is_midstream.then_some((Cause::Midstream, None));
-                let exception = exception.or(usual);
+                let exception = exception.filter(|it| it.0 != Cause::Depth).or(usual);
                 if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
                     let name = policy.map_or("ignore", Exception::name);
                     let what = json!({ "target": cause.name(), "policy": name });
                     flow["exception_policy"] = json!([what]);
-                    match policy {
-                        Some(Exception::DropFlow) => flow["action"] = "drop".into(),
-                        Some(Exception::PassFlow) => flow["action"] = "pass".into(),
-                        Some(Exception::DropPacket) | None => {}
+                    if let Some(action) = policy.and_then(|it| it.action(is_inline)) {
+                        flow["action"] = action.into();
                     }
                 }
                 self.push(event);
@@ -75,6 +79,17 @@ impl<W: Write> Look<W> {
         late_http.iter().for_each(|it| self.http(it, true));
         told.iter().for_each(|it| self.application(it, false));
         late.iter().for_each(|it| self.application(it, true));
+    }
+
+    /// What an exception makes of a flow's record: of one made with the first packet no rule has
+    /// told anything, and what is not looked at counts as handed on.
+    fn mark(&self, record: &mut FlowRecord, cause: Cause, policy: Exception) {
+        let is_seen = policy == Exception::Reject && !self.options.is_inline;
+        let is_whole = !matches!(policy, Exception::DropPacket | Exception::PassPacket);
+        record.is_alerted &= cause != Cause::Midstream || is_seen || !is_whole;
+        if policy == Exception::Bypass {
+            record.view.bypassed.get_or_insert_default();
+        }
     }
 
     fn http(&mut self, record: &HttpRecord, is_over: bool) {

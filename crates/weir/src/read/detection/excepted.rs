@@ -1,0 +1,135 @@
+//! Packets of flows of which exceptions are made.
+
+use std::io::Write;
+
+use weir_detect::{Decision, Packet, RuleIndex};
+use weir_store::sink::eve as sink;
+use weir_wire::frame::Time;
+use weir_wire::parse::Transport;
+use weir_wire::tcp::flags::{ACK, RST, SYN};
+
+use super::super::exception::{Cause, Exception, Fate};
+use super::super::layers::Layer;
+use super::{HELD_MAX, Look};
+
+impl<W: Write> Look<W> {
+    /// What an exception makes of the packet, if one is made of its flow.
+    pub(super) fn exception(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) -> Option<Fate> {
+        let midstream = self.options.midstream_policy;
+        let is_wrong = self.detector.has_parser_error();
+        if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
+            return None;
+        }
+        let view = self.flows.view(&self.detector, packet)?;
+        let id = sink::flow_id(&view);
+        let is_first = view.packets[0] + view.packets[1] == 1;
+        let may_be_midstream = match layer.parsed.transport {
+            Transport::Tcp { flags, .. } => flags & RST == 0 && flags & (SYN | ACK) != SYN,
+            _ => false,
+        };
+        if let Some(policy) = midstream
+            && is_first
+            && may_be_midstream
+        {
+            return self.except(id, Cause::Midstream, Some(policy));
+        }
+        let is_of_packets =
+            |it: Exception| matches!(it, Exception::DropPacket | Exception::PassPacket);
+        match self.exceptions.get(&id) {
+            Some((cause, Some(policy))) if !is_of_packets(*policy) => {
+                let (cause, policy) = (*cause, *policy);
+                self.again(cause, policy, may_be_midstream)
+            }
+            _ if is_wrong => self.except(id, Cause::Application, self.options.error_policy),
+            _ => None,
+        }
+    }
+
+    /// Makes an exception of a flow, if there is to be one.
+    fn except(&mut self, id: u64, cause: Cause, policy: Option<Exception>) -> Option<Fate> {
+        if self.exceptions.len() < HELD_MAX {
+            self.exceptions.insert(id, (cause, policy));
+        }
+        let policy = policy?;
+        self.count(&format!("exception_policy.{}.{}", cause.counted(), policy.name()));
+        match policy {
+            Exception::DropFlow | Exception::DropPacket => Some(Fate::Dropped(cause.reason())),
+            Exception::Reject if self.options.is_inline => Some(Fate::Rejected(cause.reason())),
+            Exception::Reject => Some(Fate::Answered),
+            Exception::Bypass => Some(Fate::Bypassed),
+            Exception::PassFlow | Exception::PassPacket => Some(Fate::Unseen),
+        }
+    }
+
+    /// What becomes of further packets of a flow of which an exception was made. A connection that
+    /// nobody follows is found without its beginning with each of them.
+    fn again(&mut self, cause: Cause, policy: Exception, is_midstream: bool) -> Option<Fate> {
+        let (fate, is_counted) = match policy {
+            Exception::Reject if !self.options.is_inline => (Fate::Answered, true),
+            Exception::DropFlow | Exception::Reject => {
+                (Fate::Dropped("exception policy flow drop"), false)
+            }
+            Exception::PassFlow => (Fate::Unseen, true),
+            Exception::Bypass => (Fate::Bypassed, false),
+            Exception::DropPacket | Exception::PassPacket => return None,
+        };
+        let is_unfollowed = cause == Cause::Midstream && !self.options.midstream;
+        if is_unfollowed && is_counted && is_midstream {
+            self.count(&format!("exception_policy.{}.{}", cause.counted(), policy.name()));
+        }
+        if is_unfollowed && is_counted && !is_midstream && fate == Fate::Answered {
+            return None;
+        }
+        Some(fate)
+    }
+
+    /// A packet that no rule has a say in.
+    pub(super) fn unseen(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, fate: Fate) {
+        let is_inline = self.options.is_inline;
+        if let Fate::Dropped(reason) | Fate::Rejected(reason) = fate {
+            if is_inline {
+                let fate = Decision::Drop { rule: RuleIndex(0) };
+                self.drop_event(now, layer, packet, reason, &[], fate);
+                let is_answered = std::mem::take(&mut self.is_answered);
+                self.count_fate(layer, if is_answered { "ips.rejected" } else { "ips.blocked" });
+            }
+            return;
+        }
+        let view = self.flows.view(&self.detector, packet);
+        if view.is_some_and(|it| it.packets[0] + it.packets[1] > 1) {
+            self.count("flow_bypassed.local_pkts");
+            self.counts.add_many("flow_bypassed.local_bytes", layer.bytes.len() as u64);
+        }
+        if is_inline {
+            self.count_fate(layer, "ips.accepted");
+        }
+    }
+
+    /// Nobody looks further at a connection of which a side has sent more than is looked at.
+    pub(super) fn bypass_long(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
+        let Some(depth) = self.options.bypass_depth else { return };
+        let length = layer.parsed.payload(layer.bytes).len() as u64;
+        if length == 0 || !matches!(layer.parsed.transport, Transport::Tcp { .. }) {
+            return;
+        }
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let id = sink::flow_id(&view);
+        if self.sent.len() >= HELD_MAX || self.exceptions.len() >= HELD_MAX {
+            return;
+        }
+        let sent = &mut self.sent.entry(id).or_default()[usize::from(view.to_server)];
+        *sent += length;
+        if *sent > depth {
+            self.exceptions.entry(id).or_insert((Cause::Depth, Some(Exception::Bypass)));
+        }
+    }
+
+    /// Counts what became of a packet of the wire; one that another carries goes or stays with it.
+    pub(super) fn count_fate(&mut self, layer: &Layer<'_>, name: &str) {
+        if layer.outer.is_none() {
+            self.counts.add(name);
+        } else if name != "ips.accepted" {
+            self.is_inner_dropped = true;
+        }
+    }
+}

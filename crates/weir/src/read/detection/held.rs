@@ -1,0 +1,154 @@
+//! Alerts about streams that wait until the receiver has acknowledged what they are about.
+
+use std::io::Write;
+
+use weir_detect::{Alert, Decision, Decoded, Packet};
+use weir_store::sink::eve as sink;
+use weir_wire::parse::Transport;
+
+use super::super::layers::Layer;
+use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
+
+impl<W: Write> Look<W> {
+    /// Tells alerts, but for those that wait until their receiver has acknowledged what they are
+    /// about: they come with a later packet, and are counted with its alerts.
+    pub(super) fn tell_or_hold(
+        &mut self,
+        alerts: &mut Vec<Alert>,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        decision: Decision,
+    ) {
+        let Options { is_inline, waits, .. } = self.options;
+        if let (false, Transport::Tcp { sequence, .. }) = (is_inline, layer.parsed.transport)
+            && self.held.len() < HELD_MAX
+        {
+            let rules = self.rules.clone();
+            let is_of_stream = |it: &Alert| {
+                let rule = rules.rule(it.rule);
+                (it.is_stream && (waits || rule.is_of_stream())) || (waits && rule.is_of_decision())
+            };
+            let (held, told) = std::mem::take(alerts).into_iter().partition(is_of_stream);
+            *alerts = told;
+            let held: Vec<Alert> = held;
+            held.iter().for_each(|it| self.hold(it, layer, sequence));
+        }
+        self.cut(alerts);
+        for alert in &*alerts {
+            self.alert(alert, layer, packet, (decision, alerts));
+        }
+    }
+
+    /// Keeps an alert until the receiver has acknowledged what it is about.
+    pub(super) fn hold(&mut self, alert: &Alert, layer: &Layer<'_>, sequence: u32) {
+        let length = layer.parsed.payload(layer.bytes).len() as u32;
+        let held = Held {
+            alert: alert.clone(),
+            bytes: layer.bytes.to_vec(),
+            link: layer.link,
+            parsed: layer.parsed,
+            vlans: layer.vlans,
+            end: sequence.wrapping_add(length),
+            is_acknowledged: false,
+        };
+        self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
+    }
+
+    /// Of one packet no more alerts are told than are asked for: those of the first rules.
+    pub(super) fn cut(&mut self, alerts: &mut Vec<Alert>) {
+        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
+        if alerts.len() > most {
+            alerts.sort_by_key(|it| it.rule);
+            (most..alerts.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
+            alerts.truncate(most);
+        }
+    }
+
+    /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
+    /// the sender's next packet.
+    pub(super) fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let Transport::Tcp { acknowledgment, .. } = layer.parsed.transport else { return };
+        let id = sink::flow_id(&view);
+        let Some(held) = self.held.remove(&id) else { return };
+        let (mut left, mut told) = (Vec::new(), Vec::new());
+        for mut one in held {
+            if one.alert.flow.to_server != view.to_server {
+                one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
+                left.push(one);
+            } else if one.is_acknowledged {
+                one.alert.flow = view;
+                told.push(one.alert);
+            } else {
+                left.push(one);
+            }
+        }
+        if !left.is_empty() {
+            self.held.insert(id, left);
+        }
+        self.cut(&mut told);
+        for alert in &told {
+            let fate = (Decision::Pass, std::slice::from_ref(alert));
+            self.alert(alert, layer, packet, fate);
+        }
+    }
+
+    /// Alerts that wait about bytes that their receiver takes for others are about nothing.
+    pub(super) fn forget_rewritten(&mut self, packet: &Packet<'_>) {
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
+            held.retain(|it| it.is_acknowledged || it.alert.flow.to_server != view.to_server);
+        }
+    }
+
+    /// The capture ends, and with it the streams.
+    pub(super) fn tell_held(&mut self) {
+        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
+        let mut held: Vec<Held> = Vec::new();
+        for (_, mut of_flow) in std::mem::take(&mut self.held) {
+            of_flow.sort_by_key(|it| (it.alert.flow.to_server, it.alert.rule));
+            for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
+            {
+                let lost = of_side.len().saturating_sub(most);
+                (0..lost).for_each(|_| self.count("detect.alert_queue_overflow"));
+            }
+            let mut told = [0; 2];
+            of_flow.retain(|it| {
+                let told = &mut told[usize::from(it.alert.flow.to_server)];
+                *told += 1;
+                *told <= most
+            });
+            held.extend(of_flow);
+        }
+        held.sort_by_key(|it| (it.alert.time, it.alert.rule));
+        for one in held {
+            let Held { mut alert, bytes, link, parsed, vlans, .. } = one;
+            let decoded = Some(Decoded { vlans, events: &[] });
+            let (is_rebuilt, is_verified) = (false, true);
+            let packet = Packet {
+                bytes: &bytes,
+                parsed: &parsed,
+                decoded,
+                is_rebuilt,
+                is_verified,
+                port: None,
+            };
+            let source = "stream (flow timeout)";
+            let layer = Layer {
+                bytes: &bytes,
+                link,
+                parsed,
+                vlans,
+                events: Vec::new(),
+                source,
+                outer: None,
+                depth: 0,
+            };
+            if let Some(view) = self.flows.view(&self.detector, &packet) {
+                alert.flow = view;
+            }
+            let fate = (Decision::Pass, std::slice::from_ref(&alert));
+            self.alert(&alert, &layer, &packet, fate);
+        }
+    }
+}
