@@ -342,9 +342,11 @@ pub fn protocol(number: u8) -> String {
     name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// The number of a protocol that [`protocol`] calls so; `None`: RDMA, and what has none of its own.
+/// The number of a protocol that [`protocol`] calls so, or that is written as a number, as earlier
+/// versions stored it; `None`: RDMA, and what has none of its own.
 pub fn protocol_number(name: &str) -> Option<u8> {
-    (0..=u8::MAX).find(|it| name != "Any" && protocol(*it) == name)
+    let named = (0..=u8::MAX).find(|it| name != "Any" && protocol(*it) == name);
+    named.or_else(|| name.parse().ok())
 }
 
 /// An address: IPv6 in full, as Suricata writes it.

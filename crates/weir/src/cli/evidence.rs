@@ -581,8 +581,9 @@ mod tests {
 
     #[test]
     fn what_belongs_to_an_alert_is_of_its_protocol() {
-        let numbers = ["ICMP", "IPv6-ICMP", "TCP", "089", "RDMA"].map(eve::protocol_number);
-        assert_eq!(numbers, [Some(1), Some(58), Some(6), Some(89), None]);
+        let names = ["ICMP", "IPv6-ICMP", "TCP", "OSPF", "089", "200", "Any", "RDMA"];
+        let numbers = [Some(1), Some(58), Some(6), Some(89), Some(89), Some(200), None, None];
+        assert_eq!(names.map(eve::protocol_number), numbers);
         let filter = only_of(1, &flow("10.0.0.1-10.0.0.2").unwrap());
         FrameFilter::compile(&filter).unwrap();
     }

@@ -160,7 +160,13 @@ mod tests {
             ..FlowRecord::default()
         };
         let (tcp_flags, tcp_passed) = ([SYN, RST], [SYN, RST]);
-        let tcp = FlowRecord { protocol: TCP, tcp_flags, tcp_passed, ..FlowRecord::default() };
+        let tcp = FlowRecord {
+            protocol: TCP,
+            tcp_flags,
+            tcp_passed,
+            is_followed: true,
+            ..FlowRecord::default()
+        };
         [&dns, &tcp].into_iter().for_each(|it| counts.flow(it));
         let counts = counts.into_map(false, false);
         let expected = [
