@@ -16,9 +16,9 @@ const MESSAGE_LEN_MAX: usize = 1024 * 1024;
 const LOOKED_INTO_MAX: usize = 64 * 1024;
 /// Exchanges that wait for an answer, and topics of a message, at most.
 const WAITING_MAX: usize = 256;
+const TOPICS_MAX: usize = 1024;
 /// Bits of a first byte that are flags and no number (MQTT 3.1.1 s3.3.1): `DUP` and `RETAIN`.
 const FLAGS: u8 = 0x09;
-const TOPICS_MAX: usize = 1024;
 /// Messages of an exchange, and properties of a message, that are not odd, at most (Suricata's
 /// limits).
 const MESSAGES_MAX: u32 = 1024;

@@ -53,10 +53,15 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
     ("dns", 40000, "dns.answers.rrname", AN_EMPTY_ONE),
     ("dns", 40000, "dns.answer.name", AN_EMPTY_ONE),
     ("ftp", 40000, "ftp.completion_code", AN_EMPTY_ONE),
-    ("ftp", 40001, "file.data", "its rules about file.data see no data of FTP that is sent"),
+    (
+        "ftp",
+        40001,
+        "file.data",
+        "its rules see a file that is stored by FTP, and none that is fetched",
+    ),
     ("http-heads", 40010, "http.start", "the head of an interim response is looked at too"),
-    ("ike", 40001, "ike.key_exchange_payload", IKE_1),
-    ("ike", 40001, "ike.nonce_payload", IKE_1),
+    ("ike", 40001, "ike.key_exchange_payload", IKE_2),
+    ("ike", 40001, "ike.nonce_payload", IKE_2),
     ("smb", 40000, "file.data", "looked at as it comes, by both: of two pieces, one is first"),
     ("tls", 40002, "http.header", ANOTHER),
     ("tls", 40002, "http.header_names", ANOTHER),
@@ -67,7 +72,7 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
     ("websocket", 0, "http.start", ANOTHER),
 ];
 const AN_EMPTY_ONE: &str = "behind an empty instance it looks at no further one";
-const IKE_1: &str = "it looks there for version 2 alone";
+const IKE_2: &str = "of version 2 it tells neither";
 const ANOTHER: &str = "once another protocol begins, it looks at no head any more";
 
 /// By conversation, port and buffer: the first instance of each packet.

@@ -48,7 +48,8 @@ pub(super) fn start(half: &Half) -> Vec<u8> {
 /// Whom a request is for: by its target, else by its header. An empty one is there only as it came:
 /// rules about any host but a few have nothing to look at.
 pub(super) fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
-    if let Some(authority) = half.authority() {
+    // HTTP/2 asks for tunnels without a target: whom they lead to is a header of its own.
+    if let Some(authority) = half.authority().filter(|it| !it.is_empty()) {
         return Some(uri::host_of(authority).to_ascii_lowercase());
     }
     let named = half.header(b":authority").or(half.header(b"host"))?;
