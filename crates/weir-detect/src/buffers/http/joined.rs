@@ -58,3 +58,19 @@ pub(super) fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
     }
     Some(uri::host_of(named).to_ascii_lowercase())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::http2::Header;
+    use super::*;
+
+    #[test]
+    fn a_tunnel_leads_to_its_target_or_in_http_2_to_its_authority() {
+        let field = |name: &str, value: &str| Header { name: name.into(), value: value.into() };
+        let fields = vec![field(":method", "CONNECT"), field(":authority", "A.example:443")];
+        let (half, _) = Half::of_fields(fields);
+        assert_eq!(host(&half, false), Some(b"a.example".to_vec()));
+        let half = Half::request(b"CONNECT B.example:443 HTTP/1.1\r\nHost: c\r\n\r\n");
+        assert_eq!(host(&half, true), Some(b"b.example".to_vec()));
+    }
+}
