@@ -25,9 +25,22 @@ use crate::{interrupt, netns::Namespace};
 enum Between {
     Bridge,
     Suricata,
-    /// So many workers, each of which takes its flows both ways.
-    Weir(u16),
+    /// So many workers, each of which takes its flows both ways; whether the kernel joins TCP
+    /// segments at the ports (GRO), as it does at an adapter's unless told otherwise.
+    Weir {
+        workers: u16,
+        gro: bool,
+    },
 }
+
+/// Those that are measured, in turn.
+const BETWEEN: [Between; 5] = [
+    Between::Bridge,
+    Between::Suricata,
+    Between::Weir { workers: 2, gro: true },
+    Between::Weir { workers: 1, gro: true },
+    Between::Weir { workers: 2, gro: false },
+];
 
 /// Loading 30,000 rules takes Suricata 12 s, on a quiet machine.
 const START: Duration = Duration::from_secs(120);
@@ -59,15 +72,11 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
     let judged = Path::new(JUDGED);
     let classes = Path::new(RULES).join("et-open-2025-09/classification.config");
     let suricata = Suricata::with(&text, &judged.join("suricata.yaml"), &classes)?;
-    let (mut stream, mut http): ([Samples; 4], [Samples; 4]) = Default::default();
+    let (mut stream, mut http): ([Samples; 5], [Samples; 5]) = Default::default();
     let mut whole = Samples::default();
     for _ in 0..options.rounds(3) {
         // One of them at a time: the other's load would cost it processor time.
-        for (index, between) in
-            [Between::Bridge, Between::Suricata, Between::Weir(1), Between::Weir(2)]
-                .iter()
-                .enumerate()
-        {
+        for (index, between) in BETWEEN.iter().enumerate() {
             let lab = lab()?;
             let running = match between {
                 Between::Bridge => bridge(&lab, Side::A).map(|()| None)?,
@@ -76,44 +85,44 @@ pub(super) fn beside_suricata(options: &Options) -> Result<Vec<Figure>> {
                     let gateway = lab.gateway(Side::A);
                     Some(suricata.inline(gateway, &configuration, HOST_PORT, WIRE_PORT)?)
                 }
-                Between::Weir(workers) => Some(weir(options, &lab, folder.path(), *workers)?),
+                Between::Weir { workers, .. } => {
+                    Some(weir(options, &lab, folder.path(), *workers)?)
+                }
             };
             offloads(&lab, "off")?;
+            if matches!(between, Between::Weir { gro: true, .. }) {
+                for port in [HOST_PORT, WIRE_PORT] {
+                    lab.gateway(Side::A).run(&format!("ethtool -K {port} gro on"))?;
+                }
+            }
             wait_until_it_flows(&lab, running.as_ref())?;
             stream[index].0.push(tcp(options, &lab)?);
             http[index].0.push(flows_per_second(&lab)?);
-            if matches!(between, Between::Weir(1)) {
+            if matches!(between, Between::Weir { workers: 1, .. }) {
                 offloads(&lab, "on")?;
                 whole.0.push(tcp(options, &lab)?);
             }
         }
     }
-    let (
-        [bare_stream, their_stream, one_stream, our_stream],
-        [bare_http, their_http, one_http, our_http],
-    ) = (stream, http);
     let name = suricata.name();
-    let note =
-        format!("MTU {MTU}, all of ../shared/rules, offloads off at all ends, two threads each");
-    let beside = |of: &Samples, one: &Samples| {
-        format!(
-            "one worker {}, a bridge in its place {}",
+    let figure = |figure, unit, samples: &[Samples; 5], more: &str| {
+        let [bare, theirs, ours, one, split] = samples;
+        let note = format!(
+            "MTU {MTU}, all of ../shared/rules, two threads each, offloads off at both hosts, GRO \
+             on at Weir's ports (Suricata turns it off at its own); with GRO off {}, one worker \
+             {}, a bridge in its place {}{more}",
+            rounded(split.median()),
             rounded(one.median()),
-            rounded(of.median())
-        )
+            rounded(bare.median())
+        );
+        Figure::new(figure, unit, ours).against(&name, theirs).noted(&note)
     };
-    let figure = |figure, unit, ours: &Samples, theirs: &Samples| {
-        Figure::new(figure, unit, ours).against(&name, theirs)
-    };
+    let flows = format!("; {HTTP_FLOWS} flows of 16 KiB, eight at a time, by ab to nginx");
     Ok(vec![
-        figure("ips_vs_suricata_stream", "Gb/s", &our_stream, &their_stream)
-            .noted(&format!("{note}; {}", beside(&bare_stream, &one_stream))),
-        figure("ips_vs_suricata_http", "flows/s", &our_http, &their_http).noted(&format!(
-            "{note}; {HTTP_FLOWS} flows of 16 KiB, eight at a time, by ab to nginx; {}",
-            beside(&bare_http, &one_http)
-        )),
+        figure("ips_vs_suricata_stream", "Gb/s", &stream, ""),
+        figure("ips_vs_suricata_http", "flows/s", &http, &flows),
         Figure::new("ips_stream_super_packets_gbps", "Gb/s", &whole)
-            .noted("the same with segmentation offload on at the hosts"),
+            .noted("one worker, with segmentation offload on at the hosts"),
     ])
 }
 

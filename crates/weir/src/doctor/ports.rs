@@ -91,11 +91,19 @@ fn port(machine: &Machine, link: &Link, findings: &mut Vec<Finding>) {
             on(offloads.gro),
             on(offloads.lro)
         );
-        findings.push(if offloads.lro {
-            let change = format!("`ethtool -K {area} lro off`: merged segments lose their borders");
-            Finding::change(area, "offloads", found, Grade::Advice, change)
-        } else {
-            Finding::good(area, "offloads", found)
+        let change = match (offloads.lro, offloads.gro) {
+            (true, _) => Some("lro off`: merged segments lose their borders"),
+            (_, false) => {
+                Some("gro on`: TCP without segmentation offload costs less (guide/detect.md)")
+            }
+            _ => None,
+        };
+        findings.push(match change {
+            Some(change) => {
+                let change = format!("`ethtool -K {area} {change}");
+                Finding::change(area, "offloads", found, Grade::Advice, change)
+            }
+            None => Finding::good(area, "offloads", found),
         });
     }
     findings.push(Finding::good(area, "IPsec in the NIC", ipsec_features(area)));

@@ -231,9 +231,10 @@ pub(crate) fn conversations() -> Vec<PathBuf> {
 fn applications_are_told_of_as_suricata_does() {
     let scratch = std::env::temp_dir().join(format!("weir-applications-{}", std::process::id()));
     fs::create_dir_all(&scratch).unwrap();
-    for path in conversations() {
+    // Those without are of their buffers alone (`buffers.rs`).
+    for path in conversations().iter().filter(|it| it.with_extension("eve").exists()) {
         let capture = scratch.join("in.pcap");
-        write_capture(&capture, &frames(&fs::read_to_string(&path).unwrap()));
+        write_capture(&capture, &frames(&fs::read_to_string(path).unwrap()));
         let expected = fs::read_to_string(path.with_extension("eve")).unwrap();
         let expected = told(&expected);
         assert_eq!(ours(&capture, &scratch, &[]), expected, "{}", path.display());

@@ -60,6 +60,49 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
         "its rules see a file that is stored by FTP, and none that is fetched",
     ),
     ("http-heads", 40010, "http.start", "the head of an interim response is looked at too"),
+    ("http2", 0, "file.name", "a file is named by its request's target"),
+    ("http2", 0, "http.request_line", STREAM_0),
+    ("http2", 0, "http.response_line", STREAM_0),
+    ("http2", 0, "http.response_header", TOO_EARLY),
+    ("http2", 0, "http2.header_name", TOO_EARLY),
+    ("http2", 40001, "file.data", AS_IT_COMES),
+    ("http2", 40001, "http.request_body", AS_IT_COMES),
+    ("http2", 40001, "http.response_body", "gzip whose first piece is shorter than its header"),
+    ("http2", 40003, "http.header", "a promised request is of the response there"),
+    ("http2", 40003, "http.header_names", "a promised request is of the response there"),
+    ("http2", 40004, "http.header", "an upgrade's request has HTTP/2's form there"),
+    ("http2", 40004, "http.header_names", "an upgrade's request has HTTP/2's form there"),
+    ("http2", 40004, "http.start", ANOTHER),
+    ("http2", 40005, "file.data", "what goes through a tunnel is looked at too"),
+    ("http2", 40005, "http.request_body", "what goes through a tunnel is looked at too"),
+    ("http2", 40007, "http.server", "a name in capitals is the same name"),
+    ("http2", 40008, "http.header", SIZE),
+    ("http2", 40008, "http.header_names", SIZE),
+    ("http2", 40008, "http.request_header", SIZE),
+    ("http2", 40009, "http.header", LOST),
+    ("http2", 40009, "http.header_names", LOST),
+    ("http2", 40009, "http.host", LOST),
+    ("http2", 40009, "http.host.raw", LOST),
+    ("http2", 40009, "http.uri", LOST),
+    ("http2", 40009, "http.uri.raw", LOST),
+    ("http2", 40010, "file.data", "data without headers are looked at too"),
+    ("http2", 40011, "file.data", "it undoes `br` and not zlib; here it is the other way round"),
+    ("http2", 40011, "http.response_body", "as file.data"),
+    ("http2", 40012, "dns.answer.name", IN_DNS),
+    ("http2", 40012, "dns.answers.rrname", IN_DNS),
+    ("http2", 40012, "dns.response.rrname", IN_DNS),
+    ("http2", 40012, "http.content_len", IN_DNS),
+    ("http2", 40012, "http.header", IN_DNS),
+    ("http2", 40012, "http.header_names", IN_DNS),
+    ("http2", 40012, "http.method", IN_DNS),
+    ("http2", 40012, "http.request_body", IN_DNS),
+    ("http2", 40012, "http.request_header", IN_DNS),
+    ("http2", 40012, "http.response_body", IN_DNS),
+    ("http2", 40012, "http.stat_code", IN_DNS),
+    ("http2", 40012, "http.uri", IN_DNS),
+    ("http2", 40012, "http.uri.raw", IN_DNS),
+    ("http2", 40013, "file.data", AS_IT_COMES),
+    ("http2", 40013, "http.response_body", AS_IT_COMES),
     ("ike", 40001, "ike.key_exchange_payload", IKE_2),
     ("ike", 40001, "ike.nonce_payload", IKE_2),
     ("smb", 40000, "file.data", "looked at as it comes, by both: of two pieces, one is first"),
@@ -72,6 +115,12 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
     ("websocket", 0, "http.start", ANOTHER),
 ];
 const AN_EMPTY_ONE: &str = "behind an empty instance it looks at no further one";
+const STREAM_0: &str = "it makes a line of the frames of stream 0";
+const TOO_EARLY: &str = "it looks at a response's headers when the request ends, and not again";
+const AS_IT_COMES: &str = "a body is looked at as it comes; there once the receiver has it";
+const SIZE: &str = "a change of a table's size is a header without a name there";
+const LOST: &str = "it reads on behind an index that there is not; receivers end the connection";
+const IN_DNS: &str = "once DNS is in a connection, its rules see nothing further of HTTP";
 const IKE_2: &str = "of version 2 it tells neither";
 const ANOTHER: &str = "once another protocol begins, it looks at no head any more";
 

@@ -3,11 +3,19 @@
 use super::transaction::Half;
 use super::uri;
 
+/// A message's headers: of one that comes several times, HTTP/1's values are one, HTTP/2's are not.
+fn list(half: &Half) -> &[(Vec<u8>, Vec<u8>)] {
+    match half.protocol.as_slice() {
+        b"HTTP/2" => &half.fields,
+        _ => &half.headers,
+    }
+}
+
 /// All headers but the cookies of its side, which have a buffer of their own.
 pub(super) fn headers(half: &Half, is_request: bool) -> Vec<u8> {
     let cookie: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
     let mut joined = Vec::new();
-    for (name, value) in half.headers.iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
+    for (name, value) in list(half).iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
         joined.extend_from_slice(name);
         joined.extend_from_slice(b": ");
         joined.extend_from_slice(value);
@@ -25,7 +33,7 @@ pub(super) fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> b
 /// The names of all headers, each between ends of lines.
 pub(super) fn header_names(half: &Half) -> Vec<u8> {
     let mut joined = b"\r\n".to_vec();
-    for (name, _) in &half.headers {
+    for (name, _) in list(half) {
         joined.extend_from_slice(name);
         joined.extend_from_slice(b"\r\n");
     }

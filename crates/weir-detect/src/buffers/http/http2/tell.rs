@@ -21,7 +21,7 @@ pub(in crate::buffers::http) fn object(
     let texts = [
         ("http_method", request.and_then(|it| own(&it.method))),
         ("url", request.and_then(|it| own(&it.target))),
-        ("hostname", request.and_then(|it| own(it.header(b":authority")?))),
+        ("hostname", request.and_then(|it| own(it.header(b":authority").or(it.header(b"host"))?))),
         ("http_user_agent", request.and_then(|it| own(it.header(b"user-agent")?))),
     ];
     for (name, text) in &texts {
