@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use weir_port::interface::Interface;
+use weir_port::interface::{Interface, Offloads};
 
 use super::{Finding, Grade};
 use crate::machine::{Link, Machine};
@@ -82,32 +82,29 @@ fn port(machine: &Machine, link: &Link, findings: &mut Vec<Finding>) {
             ),
         )
     });
-    if let Some(offloads) = interface.and_then(|it| it.offloads().ok()) {
-        let found = format!(
-            "checksum {}, scatter-gather {}, TSO {}, GRO {}, LRO {}",
-            on(offloads.tx_checksum),
-            on(offloads.scatter_gather),
-            on(offloads.tso),
-            on(offloads.gro),
-            on(offloads.lro)
-        );
-        let change = match (offloads.lro, offloads.gro) {
-            (true, _) => Some("lro off`: merged segments lose their borders"),
-            (_, false) => {
-                Some("gro on`: TCP without segmentation offload costs less (guide/detect.md)")
-            }
-            _ => None,
-        };
-        findings.push(match change {
-            Some(change) => {
-                let change = format!("`ethtool -K {area} {change}");
-                Finding::change(area, "offloads", found, Grade::Advice, change)
-            }
-            None => Finding::good(area, "offloads", found),
-        });
-    }
+    let offloads = interface.and_then(|it| it.offloads().ok());
+    findings.extend(offloads.map(|it| of_offloads(area, &it)));
     findings.push(Finding::good(area, "IPsec in the NIC", ipsec_features(area)));
     besides(machine, link, findings);
+}
+
+/// What the port does for the kernel, and what of it should be otherwise.
+fn of_offloads(area: &str, offloads: &Offloads) -> Finding {
+    let found = format!(
+        "checksum {}, scatter-gather {}, TSO {}, GRO {}, LRO {}",
+        on(offloads.tx_checksum),
+        on(offloads.scatter_gather),
+        on(offloads.tso),
+        on(offloads.gro),
+        on(offloads.lro)
+    );
+    let change = match (offloads.lro, offloads.gro) {
+        (true, _) => "lro off`: merged segments lose their borders",
+        (_, false) => "gro on`: TCP without segmentation offload costs less (guide/detect.md)",
+        _ => return Finding::good(area, "offloads", found),
+    };
+    let change = format!("`ethtool -K {area} {change}");
+    Finding::change(area, "offloads", found, Grade::Advice, change)
 }
 
 /// What else has a hand on the port.
