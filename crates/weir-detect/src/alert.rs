@@ -189,6 +189,8 @@ pub struct FlowView {
     /// Packets of each side, and bytes of each, that passed without a look, where it is looked at
     /// no further.
     pub bypassed: Option<[[u64; 2]; 2]>,
+    /// What is spoken, `tls` or `ssh`, if it has come so far that it is encrypted.
+    pub encrypted: Option<&'static str>,
 }
 
 /// What tells a flow from all others.

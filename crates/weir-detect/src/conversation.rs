@@ -6,6 +6,7 @@ mod agreement;
 mod beginning;
 mod matched;
 mod message;
+mod opaque;
 mod opening;
 mod size;
 mod speech;
@@ -175,15 +176,17 @@ impl Conversation {
         let port = if side == 0 { destination } else { source };
         let header = Header::of(view, [sequence, acknowledgment], seen);
         let before = self.acceptance;
+        let is_opaque = self.is_opaque(limits);
         if !self.accepts(side, &header, limits.sees_all) {
             if let [byte] = view.payload {
                 self.streams[side].doubt(sequence, *byte);
             }
             let refused = self.refuses_old(side, &header, limits);
-            return Progress { is_unacceptable: true, refused, ..Progress::default() };
+            return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
+        progress.is_opaque |= is_opaque && !progress.is_renewed;
         if progress.refused.is_some() && seen & flags::SYN == 0 {
             // Its receiver does not hear of it: what it said of itself counts for nothing.
             self.acceptance = before;
@@ -210,14 +213,14 @@ impl Conversation {
             self.streams[side].pick_up(sequence);
         }
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
-        let is_opaque = matches!(&self.application, Application::Tls(it) if it.is_encrypted());
+        let is_encrypted = self.is_encrypted(limits);
         self.streams[side].may_miss(!limits.sees_all);
-        let taken = match is_opaque {
+        let taken = match is_encrypted {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),
         };
         let ends = |it: &Self| it.streams[side].ends_at(first, view.payload.len());
-        if is_opaque {
+        if is_encrypted {
             let mut progress = self.passed(side, taken, view.payload);
             if seen & flags::FIN != 0 && ends(self) {
                 self.close(side, &mut progress);
@@ -268,26 +271,6 @@ impl Conversation {
         let (window, before) = self.streams[1 - side].window();
         let other = before + window.len() as u64;
         self.agreement.look(side, self.streams[side].window(), other, told, port)
-    }
-
-    /// What came of an encrypted segment: the heads of TLS's records are in clear.
-    fn passed(&mut self, side: usize, taken: Taken, payload: &[u8]) -> Progress {
-        let is_part = taken.is_part;
-        let mut progress = Progress { is_part, is_opaque: true, ..Progress::default() };
-        let new = &payload[payload.len() - taken.new..];
-        if let Application::Tls(session) = &mut self.application {
-            match taken.gaps > 0 {
-                true => session.lose(side),
-                false => session.pass(side, new),
-            }
-            progress.messages.extend(session.shows(side).then_some(MessageUpdate::State));
-        }
-        match &mut self.framer {
-            Some(framer) if taken.gaps > 0 => framer.lose(),
-            Some(framer) => framer.take(Protocol::Tls, side, (new, &[]), &mut progress.frames),
-            None => {}
-        }
-        progress
     }
 
     /// A side says no more.

@@ -17,7 +17,7 @@ use crate::heap::{HeapSize, heap_size};
 use crate::packet::{View, Vlans};
 use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
-use crate::rule::{Counted, RuleIndex};
+use crate::rule::{Counted, Protocol, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 
@@ -461,6 +461,7 @@ impl Flow {
                 Some(counted) => Some(**counted),
                 None => self.is_bypassed.then(Default::default),
             },
+            encrypted: self.conversation.as_ref().and_then(|it| it.encrypted()).map(Protocol::name),
         }
     }
 

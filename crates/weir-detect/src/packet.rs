@@ -33,6 +33,8 @@ pub(crate) struct View<'a> {
     pub(crate) is_verified: bool,
     /// A TCP segment that no receiver takes, for its checksum is wrong.
     pub(crate) is_spoiled: bool,
+    /// Its payload is encrypted, and not looked at.
+    pub(crate) is_opaque: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
     /// What the RDMA operation is that it is looked at as a piece of.
@@ -130,6 +132,7 @@ impl<'a> View<'a> {
             is_rebuilt: false,
             is_verified: false,
             is_spoiled: false,
+            is_opaque: false,
             signs: 0,
             operation: None,
         }
@@ -142,7 +145,7 @@ impl<'a> View<'a> {
             Direction::Responder => Gist::TO_CLIENT,
         };
         signs |= if is_established { Gist::ESTABLISHED } else { Gist::NOT_ESTABLISHED };
-        if !self.payload.is_empty() {
+        if !self.payload.is_empty() && !self.is_opaque {
             signs |= Gist::PAYLOAD;
         }
         if !self.events.is_empty() {
@@ -227,7 +230,10 @@ impl<'a> View<'a> {
         };
         match test {
             HeaderTest::PayloadLen { numbers, is_there } => {
-                let is_told = !is_there || !self.payload.is_empty();
+                let is_told = match self.payload.is_empty() {
+                    true => !is_there,
+                    false => !self.is_opaque,
+                };
                 is_told && numbers.contain(self.payload.len() as u64)
             }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),

@@ -39,12 +39,17 @@ impl Session {
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
         let told = self.sides[side].take(side, bytes);
         let state = match &self.sides {
-            sides if sides.iter().all(|it| it.is_encrypted) => FINISHED,
+            _ if self.is_encrypted() => FINISHED,
             sides if !sides[side].protocol.is_empty() => BANNER_DONE,
             _ => 0,
         };
         self.progress[side].reach(state);
         told
+    }
+
+    /// Whether all that comes is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.sides.iter().all(|it| it.is_encrypted)
     }
 
     /// Whether a side has come further since rules looked at it, who do so now.

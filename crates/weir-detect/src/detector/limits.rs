@@ -34,6 +34,9 @@ pub struct Limits {
     /// Bytes of memory that flows may hold for what they say, together. Where they hold more, those
     /// that were silent longest are forgotten: see [`FlowTable`](crate::FlowTable).
     pub memory: usize,
+    /// Whether rules look at payloads of TLS, and of SSH, although both sides encrypt (Suricata's
+    /// `encryption-handling: full`). Otherwise its packets have none for them.
+    pub looks_into_encrypted: [bool; 2],
     /// Whether a TCP packet is [`Decision::Unseen`] whose connection's beginning was not seen.
     pub refuses_midstream: bool,
     /// Whether a TCP packet is [`Decision::Unseen`] that finds no room behind a gap in its stream;
@@ -70,6 +73,7 @@ impl Default for Limits {
             seed: 0,
             bypass_bytes: None,
             memory: 1 << 30,
+            looks_into_encrypted: [false; 2],
             refuses_midstream: false,
             refuses_gaps: false,
             refuses_conflicts: false,

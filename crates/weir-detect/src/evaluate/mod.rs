@@ -35,7 +35,7 @@ use crate::flow::Flow;
 use crate::hosts::Hosts;
 use crate::inspect::{Bytes, Replaced, Texts, Variables};
 use crate::matcher::{MatcherError, Scratch};
-use crate::packet::{Gist, View};
+use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
@@ -349,7 +349,7 @@ impl Evaluator {
         self.withholds = false;
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
-        let view = &View { events, ..*view };
+        let view = &View { events, is_opaque: progress.is_opaque, ..*view };
         let waits = self.limits.waits_for_acknowledgment;
         let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
         let mut decision = Decision::Pass;
@@ -422,10 +422,7 @@ impl Evaluator {
         self.scan_payload(flow, scene, progress);
         let Self { candidates, .. } = self;
         let bare = scene.rules.bare();
-        let mut gist = view.gist(scene.direction, flow.is_established);
-        if progress.is_opaque {
-            gist.signs &= !Gist::PAYLOAD;
-        }
+        let gist = view.gist(scene.direction, flow.is_established);
         bare.of_packets(view, gist, candidates);
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
@@ -536,7 +533,8 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
         let is_idle = progress.new + progress.rewritten == 0 && progress.island.is_none();
-        let Some(mut conversation) = flow.conversation.take_if(|_| !is_idle) else {
+        let is_seen = !is_idle && !progress.is_opaque;
+        let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
             return ControlFlow::Continue(());
         };
         let island = progress.island.as_ref();

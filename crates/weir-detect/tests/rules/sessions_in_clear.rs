@@ -1,6 +1,6 @@
 //! What sessions show before they are encrypted, and HTTP/2.
 
-use weir_detect::Direction;
+use weir_detect::{Direction, Limits};
 
 use crate::bench::{Bench, refused};
 
@@ -253,4 +253,35 @@ fn buffers_are_changed_before_they_are_looked_at() {
     let keyword =
         refused("alert http any any -> any any (http.uri; luaxform:a.lua; content:\"a\"; sid:1;)");
     assert_eq!(keyword, "luaxform");
+}
+
+/// As Suricata does unless told otherwise (`encryption-handling: track-only`).
+#[test]
+fn rules_see_no_payload_once_both_sides_encrypt() {
+    let rules = "alert tcp any any -> any any (flow:to_server; content:\"secret\"; sid:1;)\n\
+                 alert tcp any any -> any any (flow:to_server; content:!\"other\"; sid:2;)\n\
+                 alert tcp any any -> any any (flow:to_server; dsize:6; sid:3;)\n\
+                 alert tcp any any -> any any (flow:to_server; flags:PA; sid:4;)";
+    let ssh = |name: &str| format!("SSH-2.0-{name}\r\n\0\0\0\x0c\x0a\x15{}", "\0".repeat(10));
+    let hellos = [client_hello(), hello(2, &[0xc0, 0x2f, 0], "h2")];
+    let data = b"\x17\x03\x03\0\x06secret";
+    for looks_into in [false, true] {
+        let limits = Limits { looks_into_encrypted: [looks_into; 2], ..Limits::default() };
+        let mut bench = Bench::with(rules, limits);
+        bench.connect();
+        bench.client(ssh("a").as_bytes());
+        bench.server(ssh("b").as_bytes());
+        bench.alerted();
+        bench.client(b"secret");
+        let seen: &[u32] = if looks_into { &[1, 2, 3, 4] } else { &[4] };
+        assert_eq!(sorted(&mut bench), seen, "SSH");
+
+        let mut bench = Bench::with(rules, limits);
+        bench.connect();
+        bench.client(&hellos[0]);
+        bench.server(&[hellos[1].as_slice(), data].concat());
+        bench.alerted();
+        bench.client(b"secret");
+        assert_eq!(sorted(&mut bench), seen, "TLS");
+    }
 }

@@ -149,6 +149,11 @@ pub struct Options {
     pub alerts_max: Option<usize>,
     /// A connection of which a side has sent so many bytes is looked at no further.
     pub bypass_depth: Option<u64>,
+    /// Whether rules look into TLS, and SSH, that is encrypted; and whether it is looked at no
+    /// further.
+    pub looks_into_encrypted: [bool; 2],
+    /// Likewise.
+    pub bypasses_encrypted: [bool; 2],
     /// What carries other packets and is not opened, by the names of [`Layer::source`].
     pub unopened: Vec<&'static str>,
     /// Layers of one packet, at most; as many as there may be at all unless told otherwise.
@@ -179,6 +184,7 @@ impl<W: Write> Detection<W> {
             midstream,
             digests,
             waits_for_acknowledgment: options.waits,
+            looks_into_encrypted: options.looks_into_encrypted,
             checks_segments: options.checksums != Checksums::Trusted,
             ..Limits::default()
         };
@@ -346,6 +352,7 @@ impl<W: Write> Look<W> {
         self.anomalies(now, layer, &packet);
         self.tell_fate(now, (layer, &packet), (decision, is_dropped), &alerts);
         self.bypass_long(layer, &packet);
+        self.bypass_encrypted(&packet);
         self.tell_acknowledged(layer, &packet);
         self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         self.ended();

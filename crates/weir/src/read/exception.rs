@@ -75,8 +75,8 @@ pub(super) enum Cause {
     Midstream,
     /// An application said what cannot be read.
     Application,
-    /// So much was said that the rest is not looked at: none that is told.
-    Depth,
+    /// So much was said, or it is encrypted, that the rest is not looked at: none that is told.
+    Settled,
 }
 
 impl Cause {
@@ -85,7 +85,7 @@ impl Cause {
         match self {
             Self::Midstream => "stream_midstream",
             Self::Application => "app_layer_error",
-            Self::Depth => "stream_depth",
+            Self::Settled => "stream_depth",
         }
     }
 
@@ -94,7 +94,7 @@ impl Cause {
         match self {
             Self::Midstream => "tcp.midstream",
             Self::Application => "app_layer.error",
-            Self::Depth => "tcp.depth",
+            Self::Settled => "tcp.depth",
         }
     }
 
@@ -103,7 +103,7 @@ impl Cause {
         match self {
             Self::Midstream => "stream midstream",
             Self::Application => "applayer error",
-            Self::Depth => "stream depth",
+            Self::Settled => "stream depth",
         }
     }
 }

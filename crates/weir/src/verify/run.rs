@@ -164,6 +164,8 @@ fn options(case: &Case) -> Options {
             .and_then(|it| it.parse().ok())
             .or(Some(ALERTS_OF_PACKET_MAX)),
         bypass_depth: bypass_depth(case),
+        looks_into_encrypted: encryption(case, "full"),
+        bypasses_encrypted: encryption(case, "bypass"),
         unopened: unopened(case),
         layers_max: case.setting("decoder.max-layers").and_then(|it| it.parse().ok()),
         policy: Policy::default(),
@@ -238,6 +240,14 @@ fn bypass_depth(case: &Case) -> Option<u64> {
     let (digits, bits) = unit.unwrap_or((&small, 0));
     let depth = digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)?;
     (case.is_on("stream.bypass", false) && depth > 0).then_some(depth)
+}
+
+/// Whether that is what is done with TLS, and SSH, that is encrypted.
+fn encryption(case: &Case, how: &str) -> [bool; 2] {
+    ["tls", "ssh"].map(|it| {
+        let setting = case.setting(&format!("app-layer.protocols.{it}.encryption-handling"));
+        setting.as_deref() == Some(how)
+    })
 }
 
 /// Tunnels that are not opened: switched off, or with ports that are not those that we know.

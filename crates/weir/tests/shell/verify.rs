@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::applications::write_capture;
+use crate::applications::{frames, write_capture};
 
 /// Cases of the suite that pass; each of the others has its reason in docs/guide/detect.md.
 const PASSED: u64 = 137;
@@ -284,4 +284,40 @@ fn late_connections_and_the_rest_of_flows_go_as_by_suricata() {
     let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 6, "{report:#}");
+}
+
+/// What Suricata 8.0.7 makes of SSH behind both sides' `NEWKEYS`, by `encryption-handling`:
+/// alerts, and flows that are bypassed.
+const ENCRYPTED: [(&str, u32, u32); 3] = [("track-only", 0, 0), ("full", 2, 0), ("bypass", 0, 1)];
+
+#[test]
+fn encrypted_connections_are_looked_at_as_far_as_suricata_is_told() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("encrypted");
+    let begun =
+        |name| format!("SSH-2.0-{name}\\r\\n\\x00\\x00\\x00\\x0c\\x0a\\x15{}", "\\x00".repeat(10));
+    let data = "> secret\n< answer\n".repeat(2);
+    let said = format!("tcp 22\n> {}\n< {}\n> now\n< yes\n{data}", begun("a"), begun("b"));
+    for (how, alerts, bypassed) in ENCRYPTED {
+        let folder = folder.join(how);
+        std::fs::create_dir_all(&folder).unwrap();
+        write_capture(&folder.join("in.pcap"), &frames(&said));
+        let rule = "alert tcp any any -> any any (dsize:6; content:\"secret\"; sid:1;)\n";
+        std::fs::write(folder.join("test.rules"), rule).unwrap();
+        let yaml = format!(
+            "outputs:\n  - eve-log: {{enabled: yes, filetype: regular, filename: eve.json, \
+             types: [alert, flow, stats]}}\n\
+             app-layer: {{protocols: {{ssh: {{enabled: yes, encryption-handling: {how}}}}}}}\n"
+        );
+        std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+        let test = format!(
+            "args: [-k none]\nchecks:\n  \
+             - filter: {{count: {alerts}, match: {{event_type: alert}}}}\n  \
+             - filter: {{count: {bypassed}, match: {{event_type: flow, flow.state: bypassed}}}}\n"
+        );
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 3, "{report:#}");
 }

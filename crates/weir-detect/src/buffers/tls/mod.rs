@@ -57,6 +57,8 @@ pub(crate) struct Session {
     has_failed: bool,
     /// Messages that came with the last piece: a bit each, as [`SslState`] counts them.
     seen: u8,
+    /// Encrypted data came behind the hellos.
+    has_data: bool,
     /// It was told of.
     is_told: bool,
 }
@@ -248,6 +250,11 @@ impl Session {
             [ALERT_FATAL, ..] if !self.is_ciphered => self.close(side),
             _ => {}
         }
+    }
+
+    /// Whether the handshake is over: encrypted data came.
+    pub(crate) fn has_data(&self) -> bool {
+        self.has_data
     }
 
     /// Whether all that comes is encrypted.

@@ -52,7 +52,11 @@ impl Session {
         self.follow_server(side);
         while let Some((kind, length)) = self.sides[side].walk.next(&mut bytes) {
             match kind {
-                RECORD_APPLICATION => self.progress[side].reach(HANDSHAKE[side]),
+                RECORD_APPLICATION => {
+                    self.progress[side].reach(HANDSHAKE[side]);
+                    // Before the server's hello it is early data (RFC 8446 s2.3).
+                    self.has_data |= side == 1 || self.sides[1].said.hello.is_some();
+                }
                 RECORD_CHANGE_CIPHER_SPEC => self.change_cipher(side),
                 RECORD_HEARTBEAT => self.heartbeat(side, length, None),
                 _ => {}

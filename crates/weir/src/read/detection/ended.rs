@@ -50,7 +50,7 @@ impl<W: Write> Look<W> {
                     event.insert("metadata".into(), noted.clone().into());
                 }
                 let usual = record.is_midstream.then_some((Cause::Midstream, None));
-                let exception = exception.filter(|it| it.0 != Cause::Depth).or(usual);
+                let exception = exception.filter(|it| it.0 != Cause::Settled).or(usual);
                 if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
                     let name = policy.map_or("ignore", Exception::name);
                     let what = json!({ "target": cause.name(), "policy": name });

@@ -105,6 +105,20 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// Nobody looks further at a connection that is encrypted, where that is asked for.
+    pub(super) fn bypass_encrypted(&mut self, packet: &Packet<'_>) {
+        let [tls, ssh] = self.options.bypasses_encrypted;
+        if !(tls || ssh) || self.exceptions.len() >= HELD_MAX {
+            return;
+        }
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let is_wanted = |it| if it == "tls" { tls } else { ssh };
+        if view.encrypted.is_some_and(is_wanted) {
+            let bypass = (Cause::Settled, Some(Exception::Bypass));
+            self.exceptions.entry(sink::flow_id(&view)).or_insert(bypass);
+        }
+    }
+
     /// Nobody looks further at a connection of which a side has sent more than is looked at.
     pub(super) fn bypass_long(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
         let Some(depth) = self.options.bypass_depth else { return };
@@ -120,7 +134,7 @@ impl<W: Write> Look<W> {
         let sent = &mut self.sent.entry(id).or_default()[usize::from(view.to_server)];
         *sent += length;
         if *sent > depth {
-            self.exceptions.entry(id).or_insert((Cause::Depth, Some(Exception::Bypass)));
+            self.exceptions.entry(id).or_insert((Cause::Settled, Some(Exception::Bypass)));
         }
     }
 
