@@ -117,7 +117,7 @@ impl<'a> View<'a> {
             // What a datagram says is looked at when it is whole.
             None if parsed.fragment.is_some() || carries_packets(parsed) => &[],
             None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
-            None => parsed.payload(bytes),
+            None => &parsed.payload(bytes)[header_len(parsed, parsed.payload(bytes).len())..],
         };
         Self {
             bytes,
@@ -512,8 +512,22 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether identifier and sequence stand in an ICMP message of this type (v4 and v6 echo,
-/// timestamp, information, address mask).
+/// Of the bytes that the walk left, so many are a header's, as in Suricata 8.0.7: all but errors
+/// and echoes of ICMPv6 have four behind the first eight, and timestamps of ICMPv4 twelve (RFC
+/// 792); SCTP has twelve (RFC 9260 s3); and what stands behind "no next header" is nothing's (RFC
+/// 8200 s4.7).
+fn header_len(parsed: &Parsed, left: usize) -> usize {
+    let is_v6 = parsed.network == Network::Ipv6;
+    match (parsed.protocol, parsed.transport) {
+        (protocol::ICMPV6, Transport::Icmp { kind: 1..=4 | 128 | 129, .. }) => 0,
+        (protocol::ICMPV6, Transport::Icmp { .. }) => left.min(4),
+        (protocol::ICMP, Transport::Icmp { kind: 13 | 14, .. }) if left >= 12 => 12,
+        (protocol::SCTP, _) => left.min(12),
+        (protocol::NO_NEXT_HEADER, _) if is_v6 => left,
+        _ => 0,
+    }
+}
+
 fn icmp_has_id(kind: u8) -> bool {
     matches!(kind, 0 | 8 | 13..=18 | 128 | 129)
 }
