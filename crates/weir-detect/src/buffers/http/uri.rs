@@ -13,7 +13,9 @@ pub(super) fn normalized(raw: &[u8]) -> Vec<u8> {
 /// What stands between the scheme and the path of a target that has both.
 pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let at = raw.windows(3).position(|it| it == b"://")?;
-    if !raw[..at].iter().all(u8::is_ascii_alphabetic) {
+    // RFC 3986 s3.1.
+    let is_of_scheme = |it: &u8| it.is_ascii_alphanumeric() || b"+-.".contains(it);
+    if !raw[..at].iter().all(is_of_scheme) {
         return None;
     }
     let rest = &raw[at + 3..];
@@ -129,6 +131,7 @@ mod tests {
             ("/a\\b", "/a/b"),
             ("/%61?q=%2f+%zz", "/a?q=/+%zz"),
             ("http://host:80/a", "/a"),
+            ("h2+x.y://host/a", "/a"),
             ("/r?u=http://x/", "/r?u=http://x/"),
             ("*", "*"),
             ("--\\a", "--/a"),
