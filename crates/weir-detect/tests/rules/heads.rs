@@ -280,3 +280,27 @@ fn whom_a_request_is_for_is_known_whatever_its_scheme() {
     bench.client(b"GET h2+a.b://abc/ HTTP/1.1\r\nHost: other\r\n\r\n");
     assert_eq!(bench.alerted(), [2]);
 }
+
+#[test]
+fn who_switches_protocols_unasked_goes_on_in_this_one() {
+    const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    for asked in ["", "Upgrade: b\r\n"] {
+        for upgrade in ["", "Upgrade: h2c\r\n", "Upgrade: websocket\r\n"] {
+            let mut bench = begun(BEHIND);
+            bench.client(["GET / HTTP/1.1\r\nHost: a\r\n", asked, "\r\n"].concat().as_bytes());
+            let switch = ["HTTP/1.1 101 Switching\r\n", upgrade, "\r\n"].concat();
+            bench.server([&switch, RESPONSE].concat().as_bytes());
+            assert_eq!(bench.alerted().contains(&4), asked.is_empty(), "{asked} {upgrade}");
+        }
+    }
+}
+
+#[test]
+fn a_body_without_a_head_is_looked_at_to_its_end() {
+    let mut bench = begun(BEHIND);
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.server(b"ICY 200 OK\r\nA: b\r\n\r\nevil");
+    bench.tcp(Direction::Responder, FIN_ACK, b"");
+    bench.client(b"");
+    assert_eq!(bench.alerted(), [4]);
+}
