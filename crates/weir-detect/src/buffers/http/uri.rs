@@ -26,8 +26,14 @@ pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
 /// The host of `user@host:port` (RFC 3986 s3.2).
 pub(super) fn host_of(authority: &[u8]) -> &[u8] {
     let from = authority.iter().rposition(|it| *it == b'@').map_or(0, |it| it + 1);
-    let host = &authority[from..];
-    let end = match host.iter().position(|it| *it == b']') {
+    without_port(&authority[from..])
+}
+
+/// The host of `host:port`, as headers have it: what looks like a user there is part of the name
+/// to servers. A bracket that does not stand first is so too.
+pub(super) fn without_port(host: &[u8]) -> &[u8] {
+    let bracket = host.first().filter(|it| **it == b'[');
+    let end = match bracket.and_then(|_| host.iter().position(|it| *it == b']')) {
         Some(bracket) => bracket + 1,
         None => host.iter().position(|it| *it == b':').unwrap_or(host.len()),
     };
@@ -155,5 +161,8 @@ mod tests {
         assert_eq!(authority(b"http://a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
         assert_eq!(authority(b"http://u:p@a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
         assert_eq!(host_of(b"[2001:db8::1]:80"), b"[2001:db8::1]");
+        // As Suricata 8.0.7 has them, and nginx.
+        assert_eq!(without_port(b"a].example:80"), b"a].example");
+        assert_eq!(without_port(b"a@b:80@c"), b"a@b");
     }
 }
