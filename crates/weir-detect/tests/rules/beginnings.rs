@@ -90,6 +90,24 @@ fn a_hello_request_before_the_hello_does_not_hide_the_server_name() {
 }
 
 #[test]
+fn a_hello_is_read_whatever_version_its_record_names() {
+    let rule = "alert tls any any -> any any (tls.sni; content:\"evil\"; sid:1;)";
+    let mut hello = vec![22, 3, 0, 0, 60, 1, 0, 0, 56, 3, 3];
+    hello.extend([0; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 13, 0, 0, 0, 9, 0, 7, 0, 0, 4]);
+    hello.extend(b"evil");
+    for minor in [0, 4, 5, 0x7f, 0xff] {
+        for piece in [1, 1000] {
+            hello[2] = minor;
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            hello.chunks(piece).for_each(|it| _ = bench.client(it));
+            assert_eq!(bench.alerted(), [1], "{minor} {piece}");
+        }
+    }
+}
+
+#[test]
 fn many_blanks_before_a_request_do_not_hide_it() {
     let rule = "alert http any any -> any any (http.uri; content:\"evil\"; sid:1;)";
     for blank in ["\r\n", "\n", " ", "\t", "\0"] {
