@@ -50,6 +50,10 @@ pub(crate) enum Tcp {
     Unknown,
     /// The initiator's SYN was seen.
     Syn,
+    /// And one of the responder's that answers nothing (RFC 9293 s3.5, figure 7).
+    Crossed,
+    /// And the initiator's answer to that.
+    Answered,
     /// And the responder's answer to it.
     SynAck,
     /// And the initiator's acknowledgment.
@@ -115,8 +119,11 @@ pub(crate) struct Flow {
     pub(crate) is_looked_at: [bool; 2],
     /// A packet that was dropped was told of, of each side.
     pub(crate) is_drop_told: [bool; 2],
-    /// Established before the packet at hand.
+    /// Established before the packet at hand, or it brings data to who takes them for those of a
+    /// connection.
     pub(crate) is_established: bool,
+    /// The packet at hand sets the connection up.
+    pub(crate) is_set_up: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
     /// The parser of its application has given up.
     has_failed: bool,
@@ -197,13 +204,21 @@ impl Flow {
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
             Transport::Tcp { flags: seen, .. } => {
-                // Who takes data with a SYN takes them as those of a connection.
-                self.is_established =
-                    self.tcp == Tcp::Established || is_taken_up || view.has_early_data();
+                let before = self.tcp;
                 if !view.is_spoiled && !self.is_dropped() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
-                    self.tcp = self.tcp.after(direction, seen);
+                    self.tcp = before.after(direction, seen);
                 }
+                self.is_set_up = self.tcp == Tcp::Established && before != Tcp::Established;
+                // Who takes data with a SYN takes them as those of a connection. So does a server
+                // that gets them with what answers it, and a client that has its answer.
+                let is_of_connection =
+                    self.is_set_up || (before == Tcp::SynAck && direction == Direction::Responder);
+                let brings = !view.payload.is_empty() && seen & (flags::SYN | flags::RST) == 0;
+                self.is_established = before == Tcp::Established
+                    || is_taken_up
+                    || view.has_early_data()
+                    || (is_of_connection && brings && !view.is_spoiled);
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
         }
@@ -379,8 +394,7 @@ impl Flow {
 
     /// Whether both sides began and neither answered: no connection, and what they say is none.
     pub(crate) fn is_refused(&self) -> bool {
-        let [client, server] = self.told.tcp_flags;
-        client & server & flags::SYN != 0 && self.tcp == Tcp::Syn
+        self.tcp == Tcp::Crossed
     }
 
     /// Whether a segment's timestamps are as RFC 7323 wants them: none goes back, and the answer
@@ -557,7 +571,10 @@ impl Tcp {
         match (self, direction) {
             _ if seen & flags::RST != 0 => self,
             (Self::Unknown, Direction::Initiator) if is_syn && !is_ack => Self::Syn,
-            (Self::Syn, Direction::Responder) if is_syn && is_ack => Self::SynAck,
+            (Self::Syn | Self::Crossed, Direction::Responder) if is_syn && is_ack => Self::SynAck,
+            (Self::Syn, Direction::Responder) if is_syn => Self::Crossed,
+            (Self::Crossed, Direction::Initiator) if is_syn && is_ack => Self::Answered,
+            (Self::Answered, Direction::Responder) if is_ack => Self::Established,
             (Self::SynAck, Direction::Initiator) if is_ack && !is_syn => Self::Established,
             (state, _) => state,
         }

@@ -425,6 +425,11 @@ impl<'a> View<'a> {
         self.tcp_option(WINDOW_SCALE, 3..=3)?.get(2).copied()
     }
 
+    /// Whether it is a SYN, or the answer to one.
+    pub(crate) fn is_syn(&self) -> bool {
+        matches!(self.parsed.transport, Transport::Tcp { flags: seen, .. } if seen & flags::SYN != 0)
+    }
+
     /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).
     pub(crate) fn has_early_data(&self) -> bool {
         const FAST_OPEN: u8 = 34;

@@ -156,7 +156,9 @@ impl Acceptance {
         let [client, server] = &self.sides;
         let is_new = match side {
             0 => !is_answer && !server.has_begun,
-            _ => is_answer && client.has_begun && !self.goes_on && self.may_count(header),
+            _ if is_answer => client.has_begun && !self.goes_on && self.may_count(header),
+            // Both begin (RFC 9293 s3.5): the client answers.
+            _ => client.has_begun && !server.has_begun,
         };
         if side == 0 && !is_answer {
             self.syn = header.sequence;
@@ -188,6 +190,9 @@ impl Acceptance {
         };
         if is_answer {
             self.answer(header);
+        } else if side == 1 {
+            let acknowledgment = self.sides[0].first.wrapping_add(1);
+            self.answer(&Header { acknowledgment, ..*header });
         }
     }
 

@@ -41,7 +41,7 @@ impl Evaluator {
             return Progress::default();
         }
         needs.frames |= self.tells_frames;
-        if view.is_tcp() && !flow.is_refused() {
+        if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
             let ends = [flow.initiator.address, flow.responder.address];
             let is_new = flow.conversation.is_none();
             let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));

@@ -1,6 +1,73 @@
 //! What is spoken is told although something comes before it that receivers pass over.
 
+use weir_detect::Direction::{self, Initiator as Client, Responder as Server};
+use weir_detect::Limits;
+
 use crate::bench::Bench;
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// A connection that begins with such packets, each SYN sent once or again.
+fn begun(rules: &str, limits: Limits, packets: &[(Direction, u8)]) -> Bench {
+    let mut bench = Bench::with(rules, limits);
+    let first = bench.next;
+    for (direction, flags) in packets {
+        let side = *direction as usize;
+        bench.next[side] = first[side] + u32::from(flags & SYN == 0);
+        bench.tcp(*direction, *flags, b"");
+        bench.next[side] = first[side] + 1;
+    }
+    bench
+}
+
+const ESTABLISHED: &str = "alert http any any -> any any (flow:established,to_server; http.uri; \
+    content:\"evil\"; sid:1;)
+    alert http any any -> any any (flow:established,to_client; file.data; content:\"evil\"; sid:2;)
+    alert tcp any any -> any any (flow:established,to_server; content:\"GET\"; sid:3;)
+    alert tcp any any -> any any (flow:established,to_client; content:\"200 OK\"; sid:4;)";
+const REQUEST: &[u8] = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+
+#[test]
+fn data_with_the_last_of_a_handshake_are_those_of_a_connection() {
+    for sees_all in [false, true] {
+        let limits = Limits { sees_all, ..Limits::default() };
+        let packets = [(Client, SYN), (Server, SYN | ACK)];
+        let mut bench = begun(ESTABLISHED, limits, &packets);
+        bench.client(REQUEST);
+        bench.server(RESPONSE);
+        let mut alerted = bench.alerted();
+        alerted.sort();
+        assert_eq!(alerted, [1, 2, 3, 4], "{sees_all}");
+        // A server that does not wait for the acknowledgment: its client takes what it says.
+        let mut bench = begun(ESTABLISHED, limits, &packets);
+        bench.server(RESPONSE);
+        assert_eq!(bench.alerted(), [4, 2], "{sees_all}");
+    }
+}
+
+#[test]
+fn a_server_that_begins_instead_of_answering_is_heard() {
+    // RFC 9293 s3.5, figure 7; and what hosts answer to a server that does as if.
+    let ways: [&[(Direction, u8)]; 4] = [
+        &[(Client, SYN), (Server, SYN), (Client, SYN | ACK), (Server, ACK)],
+        &[(Client, SYN), (Server, ACK), (Server, SYN), (Client, SYN | ACK), (Server, ACK)],
+        &[(Client, SYN), (Server, SYN), (Client, SYN | ACK), (Server, SYN | ACK)],
+        &[(Client, SYN), (Server, SYN), (Server, SYN | ACK), (Client, ACK)],
+    ];
+    for (way, packets) in ways.iter().enumerate() {
+        for sees_all in [false, true] {
+            let limits = Limits { sees_all, ..Limits::default() };
+            let mut bench = begun(ESTABLISHED, limits, packets);
+            bench.client(REQUEST);
+            bench.server(RESPONSE);
+            let mut alerted = bench.alerted();
+            alerted.sort();
+            assert_eq!(alerted, [1, 2, 3, 4], "{way} {sees_all}");
+        }
+    }
+}
 
 #[test]
 fn a_hello_request_before_the_hello_does_not_hide_the_server_name() {
@@ -18,6 +85,24 @@ fn a_hello_request_before_the_hello_does_not_hide_the_server_name() {
             bench.connect();
             bytes.chunks(piece).for_each(|it| _ = bench.client(it));
             assert_eq!(bench.alerted(), [1], "{piece}");
+        }
+    }
+}
+
+#[test]
+fn a_hello_is_read_whatever_version_its_record_names() {
+    let rule = "alert tls any any -> any any (tls.sni; content:\"evil\"; sid:1;)";
+    let mut hello = vec![22, 3, 0, 0, 60, 1, 0, 0, 56, 3, 3];
+    hello.extend([0; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0, 0, 13, 0, 0, 0, 9, 0, 7, 0, 0, 4]);
+    hello.extend(b"evil");
+    for minor in [0, 4, 5, 0x7f, 0xff] {
+        for piece in [1, 1000] {
+            hello[2] = minor;
+            let mut bench = Bench::new(rule);
+            bench.connect();
+            hello.chunks(piece).for_each(|it| _ = bench.client(it));
+            assert_eq!(bench.alerted(), [1], "{minor} {piece}");
         }
     }
 }

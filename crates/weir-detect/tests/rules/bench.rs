@@ -39,7 +39,7 @@ pub(crate) struct Bench {
     /// Who receives its packets knows their checksums to be right, or unfinished.
     pub(crate) is_verified: bool,
     /// Next sequence numbers of client and server.
-    next: [u32; 2],
+    pub(crate) next: [u32; 2],
 }
 
 impl Bench {

@@ -253,3 +253,54 @@ fn headers_behind_a_body_are_looked_at_and_hide_none_before_it() {
     );
     assert_eq!(sorted(&mut bench), [1, 2, 3, 4, 5]);
 }
+
+/// Rules of what stands at the end of heads, and of what follows them.
+const BEHIND: &str = "\
+    alert http any any -> any any (http.user_agent; content:\"robot\"; sid:1;)\n\
+    alert http any any -> any any (http.host; content:\"abc\"; sid:2;)\n\
+    alert http any any -> any any (flow:to_server; file.data; content:\"evil\"; sid:3;)\n\
+    alert http any any -> any any (flow:to_client; file.data; content:\"evil\"; sid:4;)";
+
+#[test]
+fn headers_behind_many_others_or_behind_a_line_of_blanks_are_known() {
+    let many: String = (0..900).map(|it| format!("a{it}:1\r\n")).collect();
+    for before in [&many, "A: b\r\n \r\n", "A: b\r\n\t \r\n"] {
+        let headers = "Host: abc\r\nUser-Agent: robot\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let body = "2\r\nev\r\n2\r\nil\r\n0\r\n\r\n";
+        let mut bench = begun(BEHIND);
+        bench.client(["POST / HTTP/1.1\r\n", before, headers, body].concat().as_bytes());
+        bench.server(["HTTP/1.1 200 OK\r\n", before, headers, body].concat().as_bytes());
+        assert_eq!(sorted(&mut bench), [1, 2, 3, 4], "{before}");
+    }
+}
+
+#[test]
+fn whom_a_request_is_for_is_known_whatever_its_scheme() {
+    let mut bench = begun(BEHIND);
+    bench.client(b"GET h2+a.b://abc/ HTTP/1.1\r\nHost: other\r\n\r\n");
+    assert_eq!(bench.alerted(), [2]);
+}
+
+#[test]
+fn who_switches_protocols_unasked_goes_on_in_this_one() {
+    const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    for asked in ["", "Upgrade: b\r\n"] {
+        for upgrade in ["", "Upgrade: h2c\r\n", "Upgrade: websocket\r\n"] {
+            let mut bench = begun(BEHIND);
+            bench.client(["GET / HTTP/1.1\r\nHost: a\r\n", asked, "\r\n"].concat().as_bytes());
+            let switch = ["HTTP/1.1 101 Switching\r\n", upgrade, "\r\n"].concat();
+            bench.server([&switch, RESPONSE].concat().as_bytes());
+            assert_eq!(bench.alerted().contains(&4), asked.is_empty(), "{asked} {upgrade}");
+        }
+    }
+}
+
+#[test]
+fn a_body_without_a_head_is_looked_at_to_its_end() {
+    let mut bench = begun(BEHIND);
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bench.server(b"ICY 200 OK\r\nA: b\r\n\r\nevil");
+    bench.tcp(Direction::Responder, FIN_ACK, b"");
+    bench.client(b"");
+    assert_eq!(bench.alerted(), [4]);
+}

@@ -1,5 +1,6 @@
 //! Super-packets of ESP in UDP or of WireGuard's data messages, cut into the datagrams that they
-//! stand for before anybody looks at them: each datagram is a packet of its own to ESP.
+//! stand for before anybody looks at them: each datagram is a packet of its own to ESP. Where rules
+//! look at packets, all of UDP is cut: what follows the first datagram may say anything.
 //!
 //! They come from gateways that hand datagrams over joined (UDP segmentation offload), over links
 //! that never cut them (`veth`, virtio between guests), and from adapters that gather what they
@@ -7,7 +8,7 @@
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta, Offload, SegmentKind};
-use weir_wire::parse::{Transport, parse_frame};
+use weir_wire::parse::{Parsed, Transport, parse_frame};
 
 use super::segment::Cut;
 use crate::esp::wireguard;
@@ -26,19 +27,20 @@ pub struct Datagrams {
 
 impl Datagrams {
     /// Hands `frames` to `handle` in their order and in one batch or several, datagrams in the
-    /// place of super-packets of ESP in UDP and of WireGuard. One whose headers contradict its
-    /// offload stays as it is.
+    /// place of super-packets of ESP in UDP and of WireGuard, or of `all`. One whose headers
+    /// contradict its offload stays as it is.
     #[inline]
     pub fn each_batch(
         &mut self,
         frames: &mut [Frame<'_>],
+        all: bool,
         handle: &mut dyn FnMut(&mut [Frame<'_>]),
     ) {
         if !frames.iter().any(may_be_joined) {
             return handle(frames);
         }
         for run in frames.chunk_by_mut(|one, next| !may_be_joined(one) && !may_be_joined(next)) {
-            match plan(&run[0]) {
+            match plan(&run[0], all) {
                 Some(cut) => self.cut(&run[0], &cut, handle),
                 None => handle(run),
             }
@@ -62,17 +64,24 @@ impl Datagrams {
     }
 }
 
-fn plan(frame: &Frame<'_>) -> Option<Cut> {
+fn plan(frame: &Frame<'_>, all: bool) -> Option<Cut> {
     if !may_be_joined(frame) {
         return None;
     }
     let parsed = parse_frame(frame);
-    let is_sealed = match parsed.transport {
+    let is_cut = match parsed.transport {
+        Transport::Udp { .. } if all && is_outermost(frame, &parsed) => true,
         Transport::Esp { in_udp, .. } => in_udp,
         Transport::Udp { .. } => wireguard::receiver(parsed.payload(frame.bytes())).is_some(),
         _ => false,
     };
-    is_sealed.then(|| Cut::new(frame, &parsed))??.ok()
+    is_cut.then(|| Cut::new(frame, &parsed))??.ok()
+}
+
+/// Whether it is the datagrams of `parsed` that are joined, and not some that each of them carries.
+fn is_outermost(frame: &Frame<'_>, parsed: &Parsed) -> bool {
+    let checksum = frame.meta.offload.checksum;
+    checksum.is_none_or(|it| it.start == parsed.transport_offset)
 }
 
 fn may_be_joined(frame: &Frame<'_>) -> bool {

@@ -84,7 +84,7 @@ impl Gateway {
         *clock = clock.plus_ns(1_000);
         let (mut buffers, mut sent) = (buffers(packets), Vec::new());
         let mut frames = frames(*clock, &mut buffers, packets);
-        Datagrams::default().each_batch(&mut frames, &mut |batch| {
+        Datagrams::default().each_batch(&mut frames, false, &mut |batch| {
             engine.process(*clock, Side::Wire, batch);
             sent.extend(collect(engine.output(), batch));
         });

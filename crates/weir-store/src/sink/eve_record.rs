@@ -183,12 +183,16 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, rest @ ..] => rest.to_vec(),
         whole => whole.to_vec(),
     };
-    let ports = match icmp {
-        Some((kind, code)) => (kind.into(), code.into()),
+    // A message that is answered goes by its kind and that of its answer; any other is no flow, and
+    // keeps its direction.
+    let answer = icmp.map(|it| icmp_answer(protocol, it.0));
+    let ports = match icmp.zip(answer) {
+        Some(((kind, _), Some(answer))) => (kind.into(), answer.into()),
+        Some(((kind, code), None)) => (kind.into(), code.into()),
         None => (ends[0].port, ends[1].port),
     };
     let (from, to) = ((short(ends[0]), ports.0), (short(ends[1]), ports.1));
-    let (first, second) = if from <= to { (from, to) } else { (to, from) };
+    let (first, second) = if from <= to || answer == Some(None) { (from, to) } else { (to, from) };
     let mut bytes = seed.to_be_bytes().to_vec();
     bytes.extend(first.0);
     bytes.extend(second.0);
@@ -199,6 +203,25 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
     }
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
     format!("1:{}", Base64::encode_string(hash.as_ref()))
+}
+
+/// The kind of message that answers one of ICMP, or that it answers, as Community IDs have it.
+fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
+    const PAIRS: [(u8, u8, u8); 11] = [
+        (1, 8, 0),
+        (1, 10, 9),
+        (1, 13, 14),
+        (1, 15, 16),
+        (1, 17, 18),
+        (58, 128, 129),
+        (58, 130, 131),
+        (58, 133, 134),
+        (58, 135, 136),
+        (58, 139, 140),
+        (58, 144, 145),
+    ];
+    let pair = PAIRS.iter().find(|it| it.0 == protocol && (it.1 == kind || it.2 == kind))?;
+    Some(if pair.1 == kind { pair.2 } else { pair.1 })
 }
 
 /// The event of kind `http`.
@@ -372,6 +395,23 @@ pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_of_icmp_and_its_answer_have_one_community_id() {
+        let end = |address: &str| End {
+            address: address.parse::<std::net::Ipv6Addr>().unwrap().octets(),
+            port: 0,
+        };
+        let ends = [end("2001:db8:1::1"), end("2001:db8:2::2")];
+        let id = |from: usize, kind| {
+            community_id([&ends[from], &ends[1 - from]], 58, Some((kind, 0)), 0)
+        };
+        // As Suricata 8.0.7 has them.
+        assert_eq!(id(0, 128), "1:ihOQ6xH6jp19/QAVUcxK4qLItB0=");
+        assert_eq!(id(1, 129), id(0, 128));
+        assert_eq!(id(0, 135), "1:Jb62UZLftsd2QBlJqi0Myh10+FE=");
+        assert_ne!(id(0, 1), id(1, 1));
+    }
 
     #[test]
     fn a_drop_without_an_alert_tells_its_packet_and_why() {

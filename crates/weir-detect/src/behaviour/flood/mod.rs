@@ -42,7 +42,7 @@ use super::table::Table;
 use super::tally::Tally;
 use super::{NS_PER_S, Signs, Watch};
 use crate::detector::Direction;
-use crate::flow::{Flow, Tcp};
+use crate::flow::Flow;
 use crate::packet::View;
 use crate::shared::Unshared;
 
@@ -424,7 +424,7 @@ fn is_echo_reply(view: &View<'_>) -> bool {
 
 /// Whether a packet sets up the connection whose SYN came before.
 fn is_set_up(flow: &Flow, direction: Direction) -> bool {
-    direction == Direction::Initiator && flow.tcp == Tcp::Established && !flow.is_established
+    direction == Direction::Initiator && flow.is_set_up
 }
 
 /// What floods a packet may belong to: one of TCP, UDP, ICMP or RDMA; a request for a connection is

@@ -117,7 +117,9 @@ impl Connection {
             Expect::Head if !begins_response(&held) => {
                 let wanted = self.wanted;
                 if let Some(transaction) = self.transaction(number) {
-                    transaction.half_or_new(1).add_body(&held, wanted);
+                    let half = transaction.half_or_new(1);
+                    half.add_body(&held, wanted);
+                    half.is_cut = true;
                     progressed.push(number);
                 }
             }

@@ -60,11 +60,13 @@ pub(super) fn host(half: &Half, is_raw: bool) -> Option<Vec<u8>> {
     if let Some(authority) = half.authority().filter(|it| !it.is_empty()) {
         return Some(uri::host_of(authority).to_ascii_lowercase());
     }
-    let named = half.header(b":authority").or(half.header(b"host"))?;
+    let authority = half.header(b":authority");
+    let named = authority.or(half.header(b"host"))?;
     if is_raw || named.is_empty() {
         return is_raw.then(|| named.to_vec());
     }
-    Some(uri::host_of(named).to_ascii_lowercase())
+    let host = if authority.is_some() { uri::host_of(named) } else { uri::without_port(named) };
+    Some(host.to_ascii_lowercase())
 }
 
 #[cfg(test)]

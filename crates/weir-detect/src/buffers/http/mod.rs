@@ -523,6 +523,8 @@ impl Connection {
         let is_for_tunnel = is_asked_by(b"CONNECT");
         let is_tunnel = is_for_tunnel && status.starts_with(b"2");
         let upgrade = upgrade_of(&half);
+        // Clients pass over an offer that they did not ask for, as other interim responses.
+        let has_asked = request.is_none_or(|it| it.header(b"upgrade").is_some());
         let framed = half.header(b"content-length").or(half.header(b"transfer-encoding"));
         let has_none = framed.is_none()
             && (status.starts_with(b"1") || matches!(status.as_slice(), b"204" | b"304"));
@@ -549,7 +551,7 @@ impl Connection {
             let asks = &mut self.sides[0].expect;
             *asks = if *asks == Expect::Request { Expect::Head } else { *asks };
         }
-        if is_tunnel || (status == b"101" && has_none) {
+        if is_tunnel || (status == b"101" && has_none && has_asked) {
             // What follows is another protocol.
             (self.upgrade, self.is_tunnel) = (upgrade.filter(|_| !is_tunnel), is_tunnel);
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);

@@ -1,5 +1,7 @@
 //! A request and its response, and the buffers that rules know of them.
 
+use std::collections::HashMap;
+
 use super::http2::{Frames, Header, tell};
 use super::inflate::Inflate;
 use super::odd::is_space;
@@ -16,7 +18,11 @@ use crate::value::Object;
 const BODY_LEN_MAX: usize = 100 * 1024;
 /// A body is looked at again when it has grown by so much, and when no more of it comes.
 const BODY_STEP: usize = 16 * 1024;
-/// Headers of a message, at most; the rest is not looked at.
+/// Headers of different names of a message, at most (Suricata's limit); the rest is not looked at.
+const NAMES_MAX: usize = 1024;
+/// So many names are looked through for one that is known; more are looked up.
+const NAMES_FEW: usize = 32;
+/// Headers of a message of HTTP/2, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
 /// Bytes of the headers of a message of HTTP/2, at most, in all its blocks.
 const FIELDS_LEN_MAX: usize = 64 * 1024;
@@ -224,17 +230,19 @@ impl Half {
         let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
         let (line, raw) = head.split_at(end);
         let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
-        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line));
+        let mut places = HashMap::new();
+        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line, Some(&mut places)));
         half.first_line = without_end(line).to_vec();
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
         half
     }
 
-    /// Adds a line of the headers: one, or more of the last.
-    fn put_header(&mut self, line: &[u8]) {
+    /// Adds a line of the headers: one, or more of the last. `places` tells where names are, once
+    /// they are many.
+    fn put_header(&mut self, line: &[u8], places: Option<&mut HashMap<Vec<u8>, usize>>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() || self.headers.len() == HEADERS_MAX {
+        if line.is_empty() {
             return;
         }
         if let (b' ' | b'\t', Some((_, value))) = (line[0], self.headers.last_mut()) {
@@ -244,14 +252,24 @@ impl Half {
         }
         let (name, value) = split(line, b':').unwrap_or((b"", line));
         let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
-        let known = self.headers.iter_mut().find(|it| it.0.eq_ignore_ascii_case(name));
-        match known {
+        let place = match places.filter(|_| self.headers.len() > NAMES_FEW) {
+            None => self.headers.iter().position(|it| it.0.eq_ignore_ascii_case(name)),
+            Some(places) => {
+                for (at, known) in self.headers.iter().enumerate().skip(places.len()) {
+                    places.insert(known.0.to_ascii_lowercase(), at);
+                }
+                places.get(&name.to_ascii_lowercase()).copied()
+            }
+        };
+        let is_full = self.headers.len() == NAMES_MAX;
+        match place.and_then(|it| self.headers.get_mut(it)) {
             // One header, as if it had been sent so (RFC 9110 s5.2).
             Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
             Some((_, joined)) => {
                 joined.extend_from_slice(b", ");
                 joined.extend_from_slice(value);
             }
+            None if is_full => {}
             None => self.headers.push((name.to_vec(), value.to_vec())),
         }
     }
@@ -268,7 +286,7 @@ impl Half {
         // What came counts, were it for the bound alone.
         if trailing.sent + line.len() as u64 <= FIELDS_LEN_MAX as u64 {
             trailing.sent += line.len() as u64;
-            trailing.put_header(line);
+            trailing.put_header(line, None);
             self.headers_looked_at = false;
         }
     }

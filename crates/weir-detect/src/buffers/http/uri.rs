@@ -13,7 +13,9 @@ pub(super) fn normalized(raw: &[u8]) -> Vec<u8> {
 /// What stands between the scheme and the path of a target that has both.
 pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let at = raw.windows(3).position(|it| it == b"://")?;
-    if !raw[..at].iter().all(u8::is_ascii_alphabetic) {
+    // RFC 3986 s3.1.
+    let is_of_scheme = |it: &u8| it.is_ascii_alphanumeric() || b"+-.".contains(it);
+    if !raw[..at].iter().all(is_of_scheme) {
         return None;
     }
     let rest = &raw[at + 3..];
@@ -24,8 +26,14 @@ pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
 /// The host of `user@host:port` (RFC 3986 s3.2).
 pub(super) fn host_of(authority: &[u8]) -> &[u8] {
     let from = authority.iter().rposition(|it| *it == b'@').map_or(0, |it| it + 1);
-    let host = &authority[from..];
-    let end = match host.iter().position(|it| *it == b']') {
+    without_port(&authority[from..])
+}
+
+/// The host of `host:port`, as headers have it: what looks like a user there is part of the name
+/// to servers. A bracket that does not stand first is so too.
+pub(super) fn without_port(host: &[u8]) -> &[u8] {
+    let bracket = host.first().filter(|it| **it == b'[');
+    let end = match bracket.and_then(|_| host.iter().position(|it| *it == b']')) {
         Some(bracket) => bracket + 1,
         None => host.iter().position(|it| *it == b':').unwrap_or(host.len()),
     };
@@ -129,6 +137,7 @@ mod tests {
             ("/a\\b", "/a/b"),
             ("/%61?q=%2f+%zz", "/a?q=/+%zz"),
             ("http://host:80/a", "/a"),
+            ("h2+x.y://host/a", "/a"),
             ("/r?u=http://x/", "/r?u=http://x/"),
             ("*", "*"),
             ("--\\a", "--/a"),
@@ -152,5 +161,8 @@ mod tests {
         assert_eq!(authority(b"http://a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
         assert_eq!(authority(b"http://u:p@a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
         assert_eq!(host_of(b"[2001:db8::1]:80"), b"[2001:db8::1]");
+        // As Suricata 8.0.7 has them, and nginx.
+        assert_eq!(without_port(b"a].example:80"), b"a].example");
+        assert_eq!(without_port(b"a@b:80@c"), b"a@b");
     }
 }

@@ -118,7 +118,10 @@ heap_size!(Said { hello, chain, certificate });
 /// Whether a stream that begins so may be TLS: with a record of a handshake, in which other
 /// messages may come before the hello (RFC 5246 s7.4.1.1), or, a client's, with a hello of SSL 2.
 pub(crate) fn begins(side: usize, bytes: &[u8]) -> bool {
-    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..]) || (side == 0 && ssl2::begins(bytes))
+    // The minor number of a client's first record is ignored (RFC 8446 s5.1).
+    let is_hello = || matches!(bytes, [RECORD_HANDSHAKE, 3, _, _, _, CLIENT_HELLO, 0, ..]);
+    matches!(bytes, [RECORD_HANDSHAKE, 3, 0..=4, _, _, ..])
+        || (side == 0 && (is_hello() || ssl2::begins(bytes)))
 }
 
 impl Session {
@@ -170,7 +173,10 @@ impl Session {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         let is_known = matches!(kind, RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT);
         // Drafts of version 1.3 have numbers of their own.
-        let has_version = matches!((major, minor), (3, 0..=4) | (0x7f, _));
+        let is_odd = !matches!((major, minor), (3, 0..=4) | (0x7f, _));
+        // Servers that do not know a client's number yet take any (RFC 8446 s5.1).
+        let is_taken = side == 0 && major == 3 && kind == RECORD_HANDSHAKE && !state.is_encrypted;
+        let has_version = !is_odd || is_taken;
         if !is_known || !has_version || kind == RECORD_APPLICATION {
             state.is_done = true;
             self.has_failed |= !is_known || !has_version;
@@ -186,6 +192,10 @@ impl Session {
         let version = u16::from_be_bytes([major, minor]);
         state.said.version.get_or_insert(version);
         state.taken += 5 + length;
+        if is_odd {
+            self.raise(AppEvent::TlsRecordVersion);
+        }
+        let state = &mut self.sides[side];
         match kind {
             RECORD_CHANGE_CIPHER_SPEC => {
                 state.is_encrypted = true;

@@ -168,9 +168,10 @@ impl Relay {
     }
 
     fn move_host(&mut self) -> io::Result<usize> {
-        let Self { ports, engine, bystanders, proof, returned, .. } = self;
+        let Self { ports, engine, bystanders, proof, datagrams, returned, .. } = self;
         let Ports { host, wire, kernel, .. } = ports;
-        let moved = host.receive(&mut |frames| {
+        let looks = engine.policy().rules.is_some();
+        let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             bystanders.from_host(frames);
             let output = engine.process(now, Side::Host, frames);
@@ -184,7 +185,11 @@ impl Relay {
             if lost > 0 {
                 engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
             }
-        })?;
+        };
+        let moved = match looks {
+            true => host.receive(&mut |frames| datagrams.each_batch(frames, true, &mut handle))?,
+            false => host.receive(&mut handle)?,
+        };
         self.look_at_ring(Side::Host, moved);
         let Self { ports: Ports { host, .. }, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
@@ -196,6 +201,7 @@ impl Relay {
     fn move_wire(&mut self, keep: &mut dyn FnMut(&mut Engine) -> bool) -> io::Result<usize> {
         let Self { ports, engine, bystanders, datagrams, withheld, returned, .. } = self;
         let Ports { host, wire, own, kernel } = ports;
+        let looks = engine.policy().rules.is_some();
         let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
@@ -221,7 +227,7 @@ impl Relay {
                 engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
             }
         };
-        let moved = wire.receive(&mut |frames| datagrams.each_batch(frames, &mut handle))?;
+        let moved = wire.receive(&mut |frames| datagrams.each_batch(frames, looks, &mut handle))?;
         self.look_at_ring(Side::Wire, moved);
         let Self { ports: Ports { wire, .. }, proof, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
