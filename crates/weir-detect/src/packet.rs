@@ -174,7 +174,7 @@ impl<'a> View<'a> {
             Protocol::Icmp => carries(1) || carries(58),
             Protocol::Icmpv4 => carries(1),
             Protocol::Icmpv6 => carries(58),
-            Protocol::Sctp => carries(132),
+            Protocol::Sctp => carries(protocol::SCTP),
             Protocol::Rdma => parsed.rdma.is_some(),
             application => {
                 let is_udp = carries(17);
@@ -543,9 +543,8 @@ fn carries_packets(parsed: &Parsed) -> bool {
 }
 
 pub(crate) fn ports(parsed: &Parsed, bytes: &[u8]) -> (u16, u16) {
-    const SCTP: u8 = 132;
     match parsed.transport {
-        Transport::None if parsed.protocol == SCTP && parsed.fragment.is_none() => {
+        Transport::None if parsed.protocol == protocol::SCTP && parsed.fragment.is_none() => {
             match bytes.get(usize::from(parsed.transport_offset)..) {
                 Some([a, b, c, d, ..]) => {
                     (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))

@@ -37,6 +37,8 @@ pub mod protocol {
     pub const DESTINATION_OPTIONS: u8 = 60;
     /// EtherIP (RFC 3378).
     pub const ETHERIP: u8 = 97;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
     /// IPv6 mobility header.
     pub const MOBILITY: u8 = 135;
     /// Host identity protocol.

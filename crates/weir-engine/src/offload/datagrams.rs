@@ -1,6 +1,7 @@
 //! Super-packets of ESP in UDP or of WireGuard's data messages, cut into the datagrams that they
 //! stand for before anybody looks at them: each datagram is a packet of its own to ESP. Where rules
-//! look at packets, all of UDP is cut: what follows the first datagram may say anything.
+//! look at packets, all of UDP is cut: what follows the first datagram may say anything. Those that
+//! a tunnel carries are cut everywhere ([`carried`]).
 //!
 //! They come from gateways that hand datagrams over joined (UDP segmentation offload), over links
 //! that never cut them (`veth`, virtio between guests), and from adapters that gather what they
@@ -10,6 +11,7 @@ use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta, Offload, SegmentKind};
 use weir_wire::parse::{Parsed, Transport, parse_frame};
 
+use super::carried::{self, CarriedCut};
 use super::segment::Cut;
 use crate::esp::wireguard;
 
@@ -27,8 +29,8 @@ pub struct Datagrams {
 
 impl Datagrams {
     /// Hands `frames` to `handle` in their order and in one batch or several, datagrams in the
-    /// place of super-packets of ESP in UDP and of WireGuard, or of `all`. One whose headers
-    /// contradict its offload stays as it is.
+    /// place of super-packets of ESP in UDP and of WireGuard, or of `all`, and packets in the place
+    /// of those inside tunnels. One whose headers contradict its offload stays as it is.
     #[inline]
     pub fn each_batch(
         &mut self,
@@ -47,7 +49,7 @@ impl Datagrams {
         }
     }
 
-    fn cut(&mut self, frame: &Frame<'_>, cut: &Cut, handle: &mut dyn FnMut(&mut [Frame<'_>])) {
+    fn cut(&mut self, frame: &Frame<'_>, cut: &Plan, handle: &mut dyn FnMut(&mut [Frame<'_>])) {
         let each = HEADROOM + cut.longest() + TAILROOM;
         let needed = each * cut.count().min(BATCH_MAX);
         if self.memory.len() < needed {
@@ -64,36 +66,77 @@ impl Datagrams {
     }
 }
 
-fn plan(frame: &Frame<'_>, all: bool) -> Option<Cut> {
+/// How a super-packet is cut.
+enum Plan {
+    /// Its own datagrams.
+    Own(Cut),
+    /// The packets that it carries, each in a tunnel.
+    Carried(CarriedCut),
+}
+
+impl Plan {
+    fn count(&self) -> usize {
+        match self {
+            Self::Own(cut) => cut.count(),
+            Self::Carried(cut) => cut.count(),
+        }
+    }
+
+    fn longest(&self) -> usize {
+        match self {
+            Self::Own(cut) => cut.longest(),
+            Self::Carried(cut) => cut.longest(),
+        }
+    }
+}
+
+fn plan(frame: &Frame<'_>, all: bool) -> Option<Plan> {
     if !may_be_joined(frame) {
+        return None;
+    }
+    if carried::may_be(frame)
+        && let Some(cut) = CarriedCut::new(frame)
+    {
+        return Some(Plan::Carried(cut));
+    }
+    if !is_udp(frame) {
         return None;
     }
     let parsed = parse_frame(frame);
     let is_cut = match parsed.transport {
+        // Not those that each of the outer datagrams would carry, and that could not be cut.
         Transport::Udp { .. } if all && is_outermost(frame, &parsed) => true,
         Transport::Esp { in_udp, .. } => in_udp,
         Transport::Udp { .. } => wireguard::receiver(parsed.payload(frame.bytes())).is_some(),
         _ => false,
     };
-    is_cut.then(|| Cut::new(frame, &parsed))??.ok()
+    is_cut.then(|| Cut::new(frame, &parsed))??.ok().map(Plan::Own)
 }
 
-/// Whether it is the datagrams of `parsed` that are joined, and not some that each of them carries.
 fn is_outermost(frame: &Frame<'_>, parsed: &Parsed) -> bool {
     let checksum = frame.meta.offload.checksum;
     checksum.is_none_or(|it| it.start == parsed.transport_offset)
 }
 
 fn may_be_joined(frame: &Frame<'_>) -> bool {
+    is_udp(frame) || carried::may_be(frame)
+}
+
+fn is_udp(frame: &Frame<'_>) -> bool {
     frame.meta.offload.segmentation.is_some_and(|it| it.kind == SegmentKind::Udp)
 }
 
-fn datagram<'m>(frame: &Frame<'_>, cut: &Cut, index: usize, memory: &'m mut [u8]) -> Frame<'m> {
-    let payload = &frame.bytes()[cut.payload(index)];
-    let len = cut.header_len() + payload.len();
-    let (headers, behind) = memory[HEADROOM..].split_at_mut(cut.header_len());
-    cut.write_headers(index, payload, headers);
-    behind[..payload.len()].copy_from_slice(payload);
+fn datagram<'m>(frame: &Frame<'_>, plan: &Plan, index: usize, memory: &'m mut [u8]) -> Frame<'m> {
+    let len = match plan {
+        Plan::Carried(cut) => cut.write(index, frame.bytes(), &mut memory[HEADROOM..]),
+        Plan::Own(cut) => {
+            let payload = &frame.bytes()[cut.payload(index)];
+            let (headers, behind) = memory[HEADROOM..].split_at_mut(cut.header_len());
+            cut.write_headers(index, payload, headers);
+            behind[..payload.len()].copy_from_slice(payload);
+            cut.header_len() + payload.len()
+        }
+    };
     let meta = Meta { original_len: len as u32, offload: Offload::default(), ..frame.meta };
     Frame::new(memory, HEADROOM, HEADROOM + len, meta)
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 use weir_wire::checksum::Sum;
-use weir_wire::frame::{Frame, SegmentKind, Segmentation};
+use weir_wire::frame::{Frame, Offload, SegmentKind};
 use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp::flags;
 
@@ -73,18 +73,20 @@ impl Cut {
     /// # Errors
     /// [`CutError`].
     pub fn new(frame: &Frame<'_>, parsed: &Parsed) -> Option<Result<Self, CutError>> {
-        let segmentation = frame.meta.offload.segmentation?;
-        Some(Self::plan(frame, parsed, segmentation).ok_or(CutError))
+        frame.meta.offload.segmentation?;
+        Some(Self::plan(frame.bytes(), parsed, &frame.meta.offload).ok_or(CutError))
     }
 
-    fn plan(frame: &Frame<'_>, parsed: &Parsed, segmentation: Segmentation) -> Option<Self> {
+    /// The plan for `bytes`, by an offload that names a segmentation.
+    pub(super) fn plan(bytes: &[u8], parsed: &Parsed, offload: &Offload) -> Option<Self> {
+        let segmentation = offload.segmentation?;
         let is_ipv6 = match parsed.network {
             Network::Ipv4 => false,
             Network::Ipv6 => true,
             _ => return None,
         };
         let transport_offset = usize::from(parsed.transport_offset);
-        let bytes = frame.bytes().get(..parsed.end as usize)?;
+        let bytes = bytes.get(..parsed.end as usize)?;
         let (transport, transport_len) = match (segmentation.kind, parsed.transport, is_ipv6) {
             (SegmentKind::TcpV4, Transport::Tcp { sequence, .. }, false)
             | (SegmentKind::TcpV6, Transport::Tcp { sequence, .. }, true) => {
@@ -93,7 +95,7 @@ impl Cut {
             }
             (SegmentKind::Udp, Transport::Udp { .. } | Transport::Esp { in_udp: true, .. }, _) => {
                 let field = bytes.get(transport_offset + 6..transport_offset + 8)?;
-                let has_checksum = frame.meta.offload.checksum.is_some() || field != [0, 0];
+                let has_checksum = offload.checksum.is_some() || field != [0, 0];
                 (CutTransport::Udp { has_checksum }, UDP_LEN)
             }
             _ => return None,

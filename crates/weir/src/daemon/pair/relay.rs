@@ -186,10 +186,7 @@ impl Relay {
                 engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
             }
         };
-        let moved = match looks {
-            true => host.receive(&mut |frames| datagrams.each_batch(frames, true, &mut handle))?,
-            false => host.receive(&mut handle)?,
-        };
+        let moved = host.receive(&mut |frames| datagrams.each_batch(frames, looks, &mut handle))?;
         self.look_at_ring(Side::Host, moved);
         let Self { ports: Ports { host, .. }, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
