@@ -378,7 +378,7 @@ impl Detector {
             events = [decoded.events, found].concat();
         }
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
-        flow.update(now, direction, &view, evaluator.limits.midstream);
+        flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = watcher.as_mut() {
             view.signs = watcher.look(now, flow, direction, &view);
         }
@@ -679,7 +679,7 @@ fn follow(
         false => found.push(Event::StreamInvalidTimestamp),
         true => found.extend(flow.session.get_or_insert_default().take(direction, view)),
     }
-    if midstream && flow.is_taken_up() {
+    if midstream && flow.is_taken_up(0) {
         found.retain(|it| !it.is_without_session());
     }
 }

@@ -1,5 +1,7 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
+mod tcp;
+
 use std::collections::VecDeque;
 
 use weir_wire::frame::Time;
@@ -11,7 +13,7 @@ use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
 use crate::conversation::{Conversation, MessageUpdate};
-use crate::detector::Direction;
+use crate::detector::{Direction, Limits};
 use crate::digest::FileDigests;
 use crate::heap::{HeapSize, heap_size};
 use crate::packet::{View, Vlans};
@@ -20,6 +22,7 @@ use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::{Counted, Protocol, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
+pub(crate) use tcp::Tcp;
 
 /// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
 /// flow and hands it to [`release`](crate::Detector::release) once, when the flow ends.
@@ -41,24 +44,6 @@ const UNITS_MAX: usize = 256;
 const BITS_MAX: usize = 256;
 /// Texts that rules captured of one flow or packet, at most; likewise.
 const TEXTS_MAX: usize = 32;
-
-/// How far a TCP connection has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tcp {
-    /// No SYN was seen.
-    #[default]
-    Unknown,
-    /// The initiator's SYN was seen.
-    Syn,
-    /// And one of the responder's that answers nothing (RFC 9293 s3.5, figure 7).
-    Crossed,
-    /// And the initiator's answer to that.
-    Answered,
-    /// And the responder's answer to it.
-    SynAck,
-    /// And the initiator's acknowledgment.
-    Established,
-}
 
 /// What is kept for the flow's record, beside what rules ask.
 #[derive(Clone, Copy, Debug, Default)]
@@ -179,16 +164,16 @@ impl Flow {
         self.bytes[0] + self.bytes[1] - self.weighed_at
     }
 
-    /// Takes the packet into account, before rules see it.
-    /// Connections are taken up without their beginning where `midstream` says so.
+    /// Takes the packet into account, before rules see it. Connections are taken up without their
+    /// beginning where the limits say so.
     pub(crate) fn update(
         &mut self,
         now: Time,
         direction: Direction,
         view: &View<'_>,
-        midstream: bool,
+        limits: &Limits,
     ) {
-        let side = direction.index();
+        let (side, midstream) = (direction.index(), limits.midstream);
         if self.packets == [0, 0] {
             self.start = now;
             let source = End { address: view.parsed.source, port: view.source_port };
@@ -198,8 +183,11 @@ impl Flow {
                 Direction::Responder => (destination, source),
             };
         }
-        let is_taken_up = midstream && self.is_taken_up();
+        let is_known = self.is_taken_up(0);
         self.tell(now, side, view, midstream);
+        // Who is in the way looks at its first packet too: no other may follow.
+        let is_first = limits.sees_all && self.packets == [0, 0] && self.is_taken_up(1);
+        let is_taken_up = midstream && (is_known || is_first);
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
@@ -296,15 +284,16 @@ impl Flow {
         self.told.protocol == PROTOCOL_TCP && !self.has_syn
     }
 
-    /// Whether it is followed without its beginning, by packets before: as established from the
-    /// second packet on; an answer to a SYN that nobody saw has to be answered first.
-    pub(crate) fn is_taken_up(&self) -> bool {
+    /// Whether it is followed without its beginning, by so many packets more than were counted: as
+    /// established from the second packet on; an answer to a SYN that nobody saw has to be answered
+    /// first.
+    pub(crate) fn is_taken_up(&self, more: u64) -> bool {
         let [client, server] = self.told.tcp_flags;
         let due = if (client | server) & flags::SYN == 0 { 1 } else { 2 };
         self.is_midstream()
             && self.tcp == Tcp::Unknown
             && self.told.is_followed
-            && self.packets[0] + self.packets[1] >= due
+            && self.packets[0] + self.packets[1] + more >= due
     }
 
     /// Notes what the flow's record tells.
@@ -562,23 +551,6 @@ pub(crate) fn put_text(texts: &mut Vec<(u32, Vec<u8>)>, name: u32, text: &[u8]) 
         None => return false,
     }
     true
-}
-
-impl Tcp {
-    fn after(self, direction: Direction, seen: u8) -> Self {
-        let is_syn = seen & flags::SYN != 0;
-        let is_ack = seen & flags::ACK != 0;
-        match (self, direction) {
-            _ if seen & flags::RST != 0 => self,
-            (Self::Unknown, Direction::Initiator) if is_syn && !is_ack => Self::Syn,
-            (Self::Syn | Self::Crossed, Direction::Responder) if is_syn && is_ack => Self::SynAck,
-            (Self::Syn, Direction::Responder) if is_syn => Self::Crossed,
-            (Self::Crossed, Direction::Initiator) if is_syn && is_ack => Self::Answered,
-            (Self::Answered, Direction::Responder) if is_ack => Self::Established,
-            (Self::SynAck, Direction::Initiator) if is_ack && !is_syn => Self::Established,
-            (state, _) => state,
-        }
-    }
 }
 
 /// Flows by their slots.

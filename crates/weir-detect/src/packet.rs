@@ -427,7 +427,8 @@ impl<'a> View<'a> {
 
     /// Whether it is a SYN, or the answer to one.
     pub(crate) fn is_syn(&self) -> bool {
-        matches!(self.parsed.transport, Transport::Tcp { flags: seen, .. } if seen & flags::SYN != 0)
+        let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
+        seen & flags::SYN != 0
     }
 
     /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).

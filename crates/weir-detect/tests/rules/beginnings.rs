@@ -146,3 +146,21 @@ fn what_a_client_of_ftp_says_first_does_not_hide_the_session() {
     bench.client(b"\r\nUSER a\r\n");
     assert_eq!(bench.alerted(), [1]);
 }
+
+/// A connection that is older than the gateway, or was silent until it was forgotten: nobody sends
+/// a packet more only to be looked at.
+#[test]
+fn inline_a_connection_is_taken_up_with_its_first_packet() {
+    let rules =
+        "alert tcp any any -> any any (flow:established,to_server; content:\"evil\"; sid:1;)";
+    let seen = |midstream, sees_all, said: &[&[u8]]| {
+        let mut bench = Bench::with(rules, Limits { midstream, sees_all, ..Limits::default() });
+        said.iter().for_each(|it| _ = bench.client(it));
+        bench.alerted()
+    };
+    assert_eq!(seen(true, true, &[b"evil"]), [1]);
+    assert_eq!(seen(true, true, &[b"ev", b"il"]), [1]);
+    assert_eq!(seen(true, false, &[b"evil"]), []);
+    assert_eq!(seen(true, false, &[b"good", b"evil"]), [1]);
+    assert_eq!(seen(false, true, &[b"evil", b"evil"]), []);
+}

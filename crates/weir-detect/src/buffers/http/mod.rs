@@ -9,6 +9,7 @@ mod head;
 pub(crate) mod http2;
 mod inflate;
 mod joined;
+mod names;
 mod odd;
 mod told;
 mod transaction;

@@ -1,9 +1,8 @@
 //! A request and its response, and the buffers that rules know of them.
 
-use std::collections::HashMap;
-
 use super::http2::{Frames, Header, tell};
 use super::inflate::Inflate;
+use super::names::Names;
 use super::odd::is_space;
 use super::{joined, told, uri};
 use crate::buffers::event::{AppEvent, AppEvents};
@@ -20,8 +19,6 @@ const BODY_LEN_MAX: usize = 100 * 1024;
 const BODY_STEP: usize = 16 * 1024;
 /// Headers of different names of a message, at most (Suricata's limit); the rest is not looked at.
 const NAMES_MAX: usize = 1024;
-/// So many names are looked through for one that is known; more are looked up.
-const NAMES_FEW: usize = 32;
 /// Headers of a message of HTTP/2, at most; the rest is not looked at.
 const HEADERS_MAX: usize = 256;
 /// Bytes of the headers of a message of HTTP/2, at most, in all its blocks.
@@ -230,17 +227,16 @@ impl Half {
         let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
         let (line, raw) = head.split_at(end);
         let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
-        let mut places = HashMap::new();
-        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line, Some(&mut places)));
+        let mut names = Names::default();
+        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line, Some(&mut names)));
         half.first_line = without_end(line).to_vec();
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
         half
     }
 
-    /// Adds a line of the headers: one, or more of the last. `places` tells where names are, once
-    /// they are many.
-    fn put_header(&mut self, line: &[u8], places: Option<&mut HashMap<Vec<u8>, usize>>) {
+    /// Adds a line of the headers: one, or more of the last.
+    fn put_header(&mut self, line: &[u8], names: Option<&mut Names>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             return;
@@ -252,14 +248,9 @@ impl Half {
         }
         let (name, value) = split(line, b':').unwrap_or((b"", line));
         let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
-        let place = match places.filter(|_| self.headers.len() > NAMES_FEW) {
+        let place = match names {
+            Some(names) => names.place(name, &self.headers),
             None => self.headers.iter().position(|it| it.0.eq_ignore_ascii_case(name)),
-            Some(places) => {
-                for (at, known) in self.headers.iter().enumerate().skip(places.len()) {
-                    places.insert(known.0.to_ascii_lowercase(), at);
-                }
-                places.get(&name.to_ascii_lowercase()).copied()
-            }
         };
         let is_full = self.headers.len() == NAMES_MAX;
         match place.and_then(|it| self.headers.get_mut(it)) {

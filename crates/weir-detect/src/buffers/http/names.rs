@@ -1,0 +1,23 @@
+//! Where headers stand in a message's list, by their names.
+
+use std::collections::HashMap;
+
+/// So many headers are looked through for a name; in more it is looked up.
+const FEW: usize = 32;
+
+/// The places of names in a list that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashMap<Vec<u8>, usize>);
+
+impl Names {
+    /// Where `headers` have a header of this `name`, in whatever case.
+    pub(super) fn place(&mut self, name: &[u8], headers: &[(Vec<u8>, Vec<u8>)]) -> Option<usize> {
+        if headers.len() <= FEW {
+            return headers.iter().position(|it| it.0.eq_ignore_ascii_case(name));
+        }
+        for (at, known) in headers.iter().enumerate().skip(self.0.len()) {
+            self.0.insert(known.0.to_ascii_lowercase(), at);
+        }
+        self.0.get(&name.to_ascii_lowercase()).copied()
+    }
+}
