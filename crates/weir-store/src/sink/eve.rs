@@ -13,7 +13,7 @@ use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
-use super::eve_record::{community_id, object, put_objects};
+use super::eve_record::{object, put_community_id, put_objects};
 use crate::names::Names;
 
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with
@@ -174,10 +174,7 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
     };
     event.insert("proto".into(), protocol.into());
     // Of ICMP it would want the message's type, which an alert does not carry.
-    if matches!(alert.protocol, 6 | 17 | 132) {
-        let ends = [&alert.source, &alert.destination];
-        event.insert("community_id".into(), community_id(ends, alert.protocol, None, 0).into());
-    }
+    put_community_id(&mut event, &[alert.source, alert.destination], alert.protocol);
     event
 }
 

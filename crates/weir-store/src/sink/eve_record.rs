@@ -205,6 +205,13 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
     format!("1:{}", Base64::encode_string(hash.as_ref()))
 }
 
+/// Tells the Community ID of a flow between ports.
+pub(super) fn put_community_id(event: &mut Event, [from, to]: &[End; 2], protocol: u8) {
+    if matches!(protocol, 6 | 17 | 132) {
+        event.insert("community_id".into(), community_id([from, to], protocol, None, 0).into());
+    }
+}
+
 /// The kind of message that answers one of ICMP, or that it answers, as Community IDs have it.
 fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
     const PAIRS: [(u8, u8, u8); 11] = [
@@ -228,6 +235,7 @@ fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
 pub fn http(time: Time, record: &HttpRecord) -> Event {
     let FlowView { initiator, responder, .. } = record.flow;
     let mut event = head(time, "http", [initiator, responder], 6);
+    put_community_id(&mut event, &[initiator, responder], 6);
     eve::put_flow_id(&mut event, &record.flow);
     if !record.is_of_http2 {
         event.insert("tx_id".into(), record.number.into());
@@ -265,6 +273,7 @@ pub fn application(record: &ApplicationRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
+    put_community_id(&mut event, &ends, record.protocol);
     eve::put_flow_id(&mut event, &record.flow);
     event.insert(record.kind.into(), object(&record.object));
     event
@@ -278,6 +287,7 @@ pub fn unit(record: &UnitRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
+    put_community_id(&mut event, &ends, record.protocol);
     eve::put_flow_id(&mut event, &record.flow);
     if let Some(number) = record.number {
         event.insert("tx_id".into(), number.into());
@@ -328,10 +338,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
         version => {
             let mut event = head(record.time, "anomaly", ends, record.protocol);
             event.insert("ip_v".into(), version.into());
-            if matches!(record.protocol, 6 | 17 | 132) {
-                let id = community_id([&ends[0], &ends[1]], record.protocol, None, 0);
-                event.insert("community_id".into(), id.into());
-            }
+            put_community_id(&mut event, &ends, record.protocol);
             event
         }
     };
@@ -355,10 +362,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
 pub fn drop(record: &DropRecord) -> Event {
     let ends = [record.source, record.destination];
     let mut event = head(record.time, "drop", ends, record.protocol);
-    if matches!(record.protocol, 6 | 17 | 132) {
-        let id = community_id([&ends[0], &ends[1]], record.protocol, None, 0);
-        event.insert("community_id".into(), id.into());
-    }
+    put_community_id(&mut event, &ends, record.protocol);
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());
     }

@@ -223,7 +223,7 @@ fn parts(body: &[u8], boundary: &[u8]) -> Vec<File> {
         let mut lines = part[..head].split(|it| *it == b'\n');
         let named = lines.clone().find_map(file_name).unwrap_or_default();
         // Some receivers take other ways to name it: `filename*=`, blanks before the sign.
-        if named.is_empty() && !lines.any(|it| is_named_otherwise(it)) {
+        if named.is_empty() && !lines.any(is_named_otherwise) {
             continue;
         }
         let content = &part[head..];

@@ -140,9 +140,34 @@ pub(super) fn is_framed(half: &Half, is_response: bool) -> bool {
     }
 }
 
+/// The digits of a chunk's size (RFC 9112 s7.1), as receivers read them that take most: wget takes
+/// `0x16`, Python's libraries `1_6` too, and what follows is their body.
+pub(super) fn chunk_digits(line: &[u8]) -> String {
+    let line = match line {
+        [b'0', b'x' | b'X', rest @ ..] if rest.first().is_some_and(u8::is_ascii_hexdigit) => rest,
+        other => other,
+    };
+    let digits = line.iter().take_while(|it| it.is_ascii_hexdigit() || **it == b'_');
+    digits.filter(|it| **it != b'_').map(|it| char::from(*it)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_chunks_are_read_as_by_who_takes_most() {
+        for (line, digits) in [
+            ("16\r", "16"),
+            ("1a;b=c", "1a"),
+            ("0x16", "16"),
+            ("0_16", "016"),
+            ("0xg", "0"),
+            ("x1", ""),
+        ] {
+            assert_eq!(chunk_digits(line.as_bytes()), digits, "{line}");
+        }
+    }
 
     #[test]
     fn a_head_ends_at_its_first_empty_line_and_each_byte_is_looked_at_once() {

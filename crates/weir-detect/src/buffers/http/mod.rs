@@ -24,7 +24,7 @@ use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
-use head::{Search, body_of, is_framed, upgrade_of};
+use head::{Search, body_of, chunk_digits, is_framed, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Fresh, Half, Transaction, is_body, is_of_line};
 
@@ -335,8 +335,7 @@ impl Connection {
         if blanks == line.len() && end.is_some() {
             return Some(line.len() + 1);
         }
-        let digits = line[blanks..].iter().take_while(|it| it.is_ascii_hexdigit());
-        let text: String = digits.map(|it| char::from(*it)).collect();
+        let text = chunk_digits(&line[blanks..]);
         let has_other = text.is_empty() && blanks < line.len();
         if end.is_none() && !has_other && bytes.len() <= CHUNK_LINE_MAX {
             return None;
