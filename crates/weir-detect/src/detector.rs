@@ -679,7 +679,7 @@ fn follow(
         false => found.push(Event::StreamInvalidTimestamp),
         true => found.extend(flow.session.get_or_insert_default().take(direction, view)),
     }
-    if midstream && flow.is_taken_up(0) {
+    if midstream && flow.is_taken_up() {
         found.retain(|it| !it.is_without_session());
     }
 }

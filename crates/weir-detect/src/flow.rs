@@ -183,11 +183,8 @@ impl Flow {
                 Direction::Responder => (destination, source),
             };
         }
-        let is_known = self.is_taken_up(0);
+        let is_taken_up = midstream && self.is_taken_up();
         self.tell(now, side, view, midstream);
-        // Who is in the way looks at its first packet too: no other may follow.
-        let is_first = limits.sees_all && self.packets == [0, 0] && self.is_taken_up(1);
-        let is_taken_up = midstream && (is_known || is_first);
         self.packets[side] += 1;
         self.bytes[side] += view.bytes.len() as u64;
         match view.parsed.transport {
@@ -203,8 +200,14 @@ impl Flow {
                 let is_of_connection =
                     self.is_set_up || (before == Tcp::SynAck && direction == Direction::Responder);
                 let brings = !view.payload.is_empty() && seen & (flags::SYN | flags::RST) == 0;
+                // Who is in the way and lets older connections pass looks at each of their packets.
+                let is_older = limits.sees_all
+                    && !limits.refuses_midstream
+                    && self.is_midstream()
+                    && seen & (flags::SYN | flags::RST) == 0;
                 self.is_established = before == Tcp::Established
                     || is_taken_up
+                    || is_older
                     || view.has_early_data()
                     || (is_of_connection && brings && !view.is_spoiled);
             }
@@ -281,19 +284,19 @@ impl Flow {
 
     /// Whether it is a connection that began before anybody looked.
     pub(crate) fn is_midstream(&self) -> bool {
-        self.told.protocol == PROTOCOL_TCP && !self.has_syn
+        let is_challenged = self.tcp == Tcp::Challenged;
+        self.told.protocol == PROTOCOL_TCP && (!self.has_syn || is_challenged)
     }
 
-    /// Whether it is followed without its beginning, by so many packets more than were counted: as
-    /// established from the second packet on; an answer to a SYN that nobody saw has to be answered
-    /// first.
-    pub(crate) fn is_taken_up(&self, more: u64) -> bool {
+    /// Whether it is followed without its beginning, by packets before: as established from the
+    /// second packet on; an answer to a SYN that nobody saw has to be answered first.
+    pub(crate) fn is_taken_up(&self) -> bool {
         let [client, server] = self.told.tcp_flags;
         let due = if (client | server) & flags::SYN == 0 { 1 } else { 2 };
         self.is_midstream()
-            && self.tcp == Tcp::Unknown
+            && matches!(self.tcp, Tcp::Unknown | Tcp::Challenged)
             && self.told.is_followed
-            && self.packets[0] + self.packets[1] + more >= due
+            && self.packets[0] + self.packets[1] >= due
     }
 
     /// Notes what the flow's record tells.

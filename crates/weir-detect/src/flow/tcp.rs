@@ -12,6 +12,9 @@ pub(crate) enum Tcp {
     Unknown,
     /// The initiator's SYN was seen.
     Syn,
+    /// And the responder goes on as if nothing had begun: in a connection that is older (RFC 5961
+    /// s4).
+    Challenged,
     /// And one of the responder's that answers nothing (RFC 9293 s3.5, figure 7).
     Crossed,
     /// And the initiator's answer to that.
@@ -30,8 +33,13 @@ impl Tcp {
         match (self, direction) {
             _ if seen & flags::RST != 0 => self,
             (Self::Unknown, Direction::Initiator) if is_syn && !is_ack => Self::Syn,
-            (Self::Syn | Self::Crossed, Direction::Responder) if is_syn && is_ack => Self::SynAck,
-            (Self::Syn, Direction::Responder) if is_syn => Self::Crossed,
+            (Self::Syn | Self::Challenged | Self::Crossed, Direction::Responder)
+                if is_syn && is_ack =>
+            {
+                Self::SynAck
+            }
+            (Self::Syn | Self::Challenged, Direction::Responder) if is_syn => Self::Crossed,
+            (Self::Syn, Direction::Responder) if is_ack => Self::Challenged,
             (Self::Crossed, Direction::Initiator) if is_syn && is_ack => Self::Answered,
             (Self::Answered, Direction::Responder) if is_ack => Self::Established,
             (Self::SynAck, Direction::Initiator) if is_ack && !is_syn => Self::Established,

@@ -147,20 +147,24 @@ fn what_a_client_of_ftp_says_first_does_not_hide_the_session() {
     assert_eq!(bench.alerted(), [1]);
 }
 
-/// A connection that is older than the gateway, or was silent until it was forgotten: nobody sends
-/// a packet more only to be looked at.
+/// A connection that is older than the gateway, or was silent until it was forgotten: each of its
+/// packets is looked at as one of a connection.
 #[test]
-fn inline_a_connection_is_taken_up_with_its_first_packet() {
+fn inline_packets_of_older_connections_are_those_of_a_connection() {
     let rules =
         "alert tcp any any -> any any (flow:established,to_server; content:\"evil\"; sid:1;)";
-    let seen = |midstream, sees_all, said: &[&[u8]]| {
-        let mut bench = Bench::with(rules, Limits { midstream, sees_all, ..Limits::default() });
-        said.iter().for_each(|it| _ = bench.client(it));
+    let seen = |limits: Limits, flags: u8| {
+        let mut bench = Bench::with(rules, limits);
+        bench.tcp(Client, flags, b"evil");
         bench.alerted()
     };
-    assert_eq!(seen(true, true, &[b"evil"]), [1]);
-    assert_eq!(seen(true, true, &[b"ev", b"il"]), [1]);
-    assert_eq!(seen(true, false, &[b"evil"]), []);
-    assert_eq!(seen(true, false, &[b"good", b"evil"]), [1]);
-    assert_eq!(seen(false, true, &[b"evil", b"evil"]), []);
+    let inline = Limits { sees_all: true, ..Limits::default() };
+    assert_eq!(seen(inline, ACK), [1]);
+    assert_eq!(seen(inline, ACK | 4), [], "a reset");
+    assert_eq!(seen(Limits { refuses_midstream: true, ..inline }, ACK), []);
+    assert_eq!(seen(Limits::default(), ACK), []);
+    // A SYN into it: the server tells that it knows better, and goes on.
+    let mut bench = begun(rules, inline, &[(Client, SYN), (Server, ACK)]);
+    bench.client(b"evil");
+    assert_eq!(bench.alerted(), [1]);
 }

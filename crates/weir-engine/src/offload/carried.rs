@@ -10,7 +10,7 @@
 //! No header of virtio tells that there is a tunnel, so no port takes one back, and ESP has to seal
 //! packets that exist. So each is cut before anybody looks at it. What stands between the outer and
 //! the inner header need not be known: it is the same in each segment, but for lengths and
-//! checksums of UDP and GRE.
+//! checksums of UDP and GRE. Kernels join nothing that is inside two tunnels.
 
 use std::ops::Range;
 
@@ -48,20 +48,19 @@ pub(super) fn may_be(frame: &Frame<'_>) -> bool {
     };
     let protocol = if segmentation.kind == SegmentKind::Udp { UDP } else { TCP };
     let bytes = frame.bytes();
-    let start = match bytes {
-        [_, _, _, _, _, _, _, _, _, _, _, _, 8, 0, first, ..]
-            if bytes.get(23) == Some(&protocol) =>
-        {
-            14 + usize::from(first & 15) * 4
-        }
-        [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, ..]
-            if bytes.get(20) == Some(&protocol) =>
-        {
-            14 + IPV6_LEN
-        }
-        _ => 0,
+    let kind = |at: usize| bytes.get(at..at + 2);
+    // Behind two VLAN tags, at most.
+    let mut at = 12;
+    while at < 20 && matches!(kind(at), Some([0x81, 0] | [0x88, 0xa8])) {
+        at += 4;
+    }
+    let has_protocol = |place: usize| bytes.get(at + 2 + place) == Some(&protocol);
+    let len = match kind(at) {
+        Some([8, 0]) if has_protocol(9) => usize::from(bytes[at + 2] & 15) * 4,
+        Some([0x86, 0xdd]) if has_protocol(6) => IPV6_LEN,
+        _ => return true,
     };
-    start != usize::from(checksum.start)
+    at + 2 + len != usize::from(checksum.start)
 }
 
 impl CarriedCut {
@@ -72,7 +71,10 @@ impl CarriedCut {
         let outer = parse_frame(frame);
         let is_ip = matches!(outer.network, Network::Ipv4 | Network::Ipv6);
         let behind = usize::from(outer.transport_offset);
-        if !is_ip || behind >= start || outer.fragment.is_some() {
+        let header_len = if outer.network == Network::Ipv6 { IPV6_LEN } else { IPV4_LEN };
+        let has_header = behind >= usize::from(outer.network_offset) + header_len;
+        let is_odd = outer.fault.is_some() || outer.fragment.is_some();
+        if !is_ip || !has_header || behind >= start || is_odd {
             return None;
         }
         let bytes = frame.bytes();
@@ -174,7 +176,7 @@ mod tests {
     use weir_wire::frame::{Meta, Offload, PartialChecksum, Segmentation};
     use weir_wire::parse::parse_inner;
 
-    use super::super::datagrams::Datagrams;
+    use super::super::datagrams::{Datagrams, Joined};
     use super::*;
 
     const SEGMENT_LEN: u16 = 1000;
@@ -220,7 +222,7 @@ mod tests {
         let meta = Meta { original_len: len as u32, offload, ..Meta::default() };
         let mut found = Vec::new();
         let frame = Frame::new(&mut bytes, 0, len, meta);
-        Datagrams::default().each_batch(&mut [frame], false, &mut |frames| {
+        Datagrams::default().each_batch(&mut [frame], Joined::None, &mut |frames| {
             found.extend(frames.iter().map(|it| it.bytes().to_vec()));
         });
         found
@@ -297,7 +299,11 @@ mod tests {
         let own = ethernet(0x800, &ipv4(6, &tcp(&payload)));
         let ordered = [&[0x10, 0, 8, 0, 0, 0, 0, 1][..], &ipv4(6, &tcp(&payload))].concat();
         let bytes = ethernet(0x800, &ipv4(47, &ordered));
-        for bytes in [own, bytes] {
+        // Its length reaches beyond the frame.
+        let mut long = ethernet(0x800, &ipv4(4, &ipv4(6, &tcp(&payload))));
+        long[16..18].fill(0xff);
+        let tagged = [&own[..12], &[0x81, 0, 0, 5], &own[12..]].concat();
+        for bytes in [own, bytes, long, tagged] {
             assert_eq!(cut(bytes.clone(), SegmentKind::TcpV4, 20, payload.len()), [bytes]);
         }
     }

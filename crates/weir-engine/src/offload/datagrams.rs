@@ -28,21 +28,21 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Hands `frames` to `handle` in their order and in one batch or several, datagrams in the
-    /// place of super-packets of ESP in UDP and of WireGuard, or of `all`, and packets in the place
-    /// of those inside tunnels. One whose headers contradict its offload stays as it is.
+    /// Hands `frames` to `handle` in their order and in one batch or several, packets in the place
+    /// of super-packets inside tunnels, and datagrams in that of `joined` ones. One whose headers
+    /// contradict its offload stays as it is.
     #[inline]
     pub fn each_batch(
         &mut self,
         frames: &mut [Frame<'_>],
-        all: bool,
+        joined: Joined,
         handle: &mut dyn FnMut(&mut [Frame<'_>]),
     ) {
         if !frames.iter().any(may_be_joined) {
             return handle(frames);
         }
         for run in frames.chunk_by_mut(|one, next| !may_be_joined(one) && !may_be_joined(next)) {
-            match plan(&run[0], all) {
+            match plan(&run[0], joined) {
                 Some(cut) => self.cut(&run[0], &cut, handle),
                 None => handle(run),
             }
@@ -64,6 +64,17 @@ impl Datagrams {
             handle(&mut datagrams);
         }
     }
+}
+
+/// Which joined datagrams are cut, beside those inside tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// None: nobody looks into them.
+    None,
+    /// What ESP is to open: ESP in UDP, and WireGuard's data messages.
+    Sealed,
+    /// All: rules look at each.
+    All,
 }
 
 /// How a super-packet is cut.
@@ -90,7 +101,7 @@ impl Plan {
     }
 }
 
-fn plan(frame: &Frame<'_>, all: bool) -> Option<Plan> {
+fn plan(frame: &Frame<'_>, joined: Joined) -> Option<Plan> {
     if !may_be_joined(frame) {
         return None;
     }
@@ -99,13 +110,17 @@ fn plan(frame: &Frame<'_>, all: bool) -> Option<Plan> {
     {
         return Some(Plan::Carried(cut));
     }
-    if !is_udp(frame) {
+    if !is_udp(frame) || joined == Joined::None {
         return None;
     }
-    let parsed = parse_frame(frame);
+    let mut parsed = parse_frame(frame);
     let is_cut = match parsed.transport {
         // Not those that each of the outer datagrams would carry, and that could not be cut.
-        Transport::Udp { .. } if all && is_outermost(frame, &parsed) => true,
+        Transport::Udp { .. } if joined == Joined::All && is_outermost(frame, &parsed) => {
+            // Whatever is wrong with what the first of them says.
+            parsed.fault = None;
+            true
+        }
         Transport::Esp { in_udp, .. } => in_udp,
         Transport::Udp { .. } => wireguard::receiver(parsed.payload(frame.bytes())).is_some(),
         _ => false,

@@ -110,7 +110,7 @@ fn each_datagram_that_was_cut_has_a_checksum_where_the_super_packet_had_one() {
         let packets = from_ref(&joined);
         let (mut buffers, mut seen) = (buffers(packets), 0);
         let mut frames = frames(Time(1), &mut buffers, packets);
-        Datagrams::default().each_batch(&mut frames, false, &mut |batch| {
+        Datagrams::default().each_batch(&mut frames, Joined::Sealed, &mut |batch| {
             for frame in batch.iter() {
                 let (addresses, udp) = (&frame.bytes()[26..34], &frame.bytes()[34..]);
                 let sum = Sum::new().with(addresses).with_u16(17).with_u16(udp.len() as u16);
@@ -129,7 +129,7 @@ fn super_packets_of_others_stay_whole() {
     let count_of = |packets: &[Sent]| {
         let (mut buffers, mut seen) = (buffers(packets), Vec::new());
         let mut frames = frames(Time(1), &mut buffers, packets);
-        Datagrams::default().each_batch(&mut frames, false, &mut |batch| {
+        Datagrams::default().each_batch(&mut frames, Joined::Sealed, &mut |batch| {
             seen.extend(batch.iter().map(|frame| frame.bytes().to_vec()));
         });
         let same = seen.iter().eq(packets.iter().map(|packet| &packet.bytes));
@@ -152,7 +152,7 @@ fn all_are_cut_where_rules_look_at_them() {
         [Sent { bytes: udp(3000), offload }, Sent { bytes: udp(10), offload: <_>::default() }];
     let (mut buffers, mut seen) = (buffers(&packets), Vec::new());
     let mut frames = frames(Time(1), &mut buffers, &packets);
-    Datagrams::default().each_batch(&mut frames, true, &mut |batch| {
+    Datagrams::default().each_batch(&mut frames, Joined::All, &mut |batch| {
         seen.extend(batch.iter().map(|frame| frame.bytes()[42..].to_vec()));
         assert!(batch.iter().all(|frame| frame.meta.offload.segmentation.is_none()));
     });

@@ -33,7 +33,7 @@ use weir_engine::esp::sa::{SaParameters, Spi};
 use weir_engine::esp::seal::SealingSa;
 use weir_engine::flow::FlowCounters;
 use weir_engine::meter::{Meter, MeterLimits};
-use weir_engine::offload::datagrams::Datagrams;
+use weir_engine::offload::datagrams::{Datagrams, Joined};
 use weir_engine::output::{Destination, Output};
 use weir_engine::pipeline::{Associations, Engine, Reassembled};
 use weir_engine::policy::{
@@ -84,7 +84,7 @@ impl Gateway {
         *clock = clock.plus_ns(1_000);
         let (mut buffers, mut sent) = (buffers(packets), Vec::new());
         let mut frames = frames(*clock, &mut buffers, packets);
-        Datagrams::default().each_batch(&mut frames, false, &mut |batch| {
+        Datagrams::default().each_batch(&mut frames, Joined::Sealed, &mut |batch| {
             engine.process(*clock, Side::Wire, batch);
             sent.extend(collect(engine.output(), batch));
         });

@@ -283,8 +283,6 @@ impl Detection {
             memory: self.memory / workers.max(1),
             bypass_bytes,
             refuses_midstream: self.drops_midstream,
-            // Who lets them pass looks at them from there on.
-            midstream: !self.drops_midstream,
             refuses_gaps: self.drops_gaps,
             refuses_conflicts: self.drops_conflicts,
             refuses_parser_errors: self.drops_parser_errors,

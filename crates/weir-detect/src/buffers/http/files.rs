@@ -215,15 +215,20 @@ fn parts(body: &[u8], boundary: &[u8]) -> Vec<File> {
     let dashed = [b"--", boundary].concat();
     let mut places = delimiters(body, &dashed).peekable();
     let mut found = Vec::new();
+    let mut passed = 0;
     while let Some(place) = places.next() {
+        passed += 1;
+        // What nobody tells apart any more may be a file.
+        let is_rest = passed == DELIMITERS_MAX;
         let next = places.peek().map(|it| it.start);
         let end = next.filter(|_| found.len() + 1 < PARTS_MAX);
         let part = &body[place.end..end.unwrap_or(body.len())];
-        let Some(head) = head_of(&body[place.end..next.unwrap_or(body.len())]) else { continue };
+        let head = head_of(&body[place.end..next.unwrap_or(body.len())]);
+        let Some(head) = head.or(is_rest.then_some(0)) else { continue };
         let mut lines = part[..head].split(|it| *it == b'\n');
         let named = lines.clone().find_map(file_name).unwrap_or_default();
         // Some receivers take other ways to name it: `filename*=`, blanks before the sign.
-        if named.is_empty() && !lines.any(is_named_otherwise) {
+        if named.is_empty() && !is_rest && !lines.any(is_named_otherwise) {
             continue;
         }
         let content = &part[head..];
@@ -328,6 +333,8 @@ mod tests {
         assert_eq!(&odd[file.place.clone().unwrap()], b"a --x b\n--xy\n\n--x c");
         let many = [&b"--x\r\nA: b; name=a\r\n\r\n1\r\n".repeat(100)[..], form].concat();
         assert_eq!(parts(&many, b"x").len(), 2);
+        let empty = [b"--x\r\n".repeat(DELIMITERS_MAX + 1), form.to_vec()].concat();
+        assert_eq!(parts(&empty, b"x")[0].place.clone().unwrap().end, empty.len());
         let many = form.repeat(100);
         let last = parts(&many, b"x").pop().unwrap().place.unwrap();
         assert_eq!((parts(&many, b"x").len(), last.end), (PARTS_MAX, many.len()));

@@ -140,15 +140,19 @@ pub(super) fn is_framed(half: &Half, is_response: bool) -> bool {
     }
 }
 
-/// The digits of a chunk's size (RFC 9112 s7.1), as receivers read them that take most: wget takes
-/// `0x16`, Python's libraries `1_6` too, and what follows is their body.
+/// The digits of a chunk's size (RFC 9112 s7.1). To most `0x16` and `0_16` are an end; wget takes the
+/// first for more, Python's libraries both, and what follows is their body.
 pub(super) fn chunk_digits(line: &[u8]) -> String {
     let line = match line {
-        [b'0', b'x' | b'X', rest @ ..] if rest.first().is_some_and(u8::is_ascii_hexdigit) => rest,
+        [b'0', b'x' | b'X' | b'_', rest @ ..]
+            if rest.first().is_some_and(u8::is_ascii_hexdigit) =>
+        {
+            rest
+        }
         other => other,
     };
-    let digits = line.iter().take_while(|it| it.is_ascii_hexdigit() || **it == b'_');
-    digits.filter(|it| **it != b'_').map(|it| char::from(*it)).collect()
+    let digits = line.iter().take_while(|it| it.is_ascii_hexdigit());
+    digits.map(|it| char::from(*it)).collect()
 }
 
 #[cfg(test)]
@@ -161,7 +165,8 @@ mod tests {
             ("16\r", "16"),
             ("1a;b=c", "1a"),
             ("0x16", "16"),
-            ("0_16", "016"),
+            ("0_16", "16"),
+            ("1_6", "1"),
             ("0xg", "0"),
             ("x1", ""),
         ] {

@@ -248,11 +248,13 @@ impl Half {
         }
         let (name, value) = split(line, b':').unwrap_or((b"", line));
         let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
+        // Who keeps no names looks through all.
+        let most = if names.is_some() { NAMES_MAX } else { HEADERS_MAX };
         let place = match names {
             Some(names) => names.place(name, &self.headers),
             None => self.headers.iter().position(|it| it.0.eq_ignore_ascii_case(name)),
         };
-        let is_full = self.headers.len() == NAMES_MAX;
+        let is_full = self.headers.len() >= most;
         match place.and_then(|it| self.headers.get_mut(it)) {
             // One header, as if it had been sent so (RFC 9110 s5.2).
             Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}

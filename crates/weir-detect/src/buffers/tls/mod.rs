@@ -83,6 +83,8 @@ struct Side {
     /// Handshake messages that are not whole yet.
     handshake: Vec<u8>,
     is_done: bool,
+    /// It has said its own hello.
+    has_greeted: bool,
     /// Its further records are encrypted.
     is_encrypted: bool,
     /// Through the records behind those that are looked into.
@@ -262,9 +264,10 @@ impl Session {
         }
     }
 
-    /// Whether the handshake is over: encrypted data came.
+    /// Whether encrypted data came behind both sides' hellos, and all that comes is records: one
+    /// side alone makes nobody believe that.
     pub(crate) fn has_data(&self) -> bool {
-        self.has_data
+        self.has_data && !self.has_failed && !self.sides.iter().any(|it| it.walk.is_odd())
     }
 
     /// Whether all that comes is encrypted.
@@ -325,6 +328,7 @@ impl Session {
                     let said = &mut self.sides[usize::from(!is_client)].said;
                     said.hello = Some(hello);
                     if is_client == (side == 0) {
+                        self.sides[side].has_greeted = true;
                         self.progress[side].reach(state::HELLO);
                     }
                     self.see(

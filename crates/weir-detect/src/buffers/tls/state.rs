@@ -55,7 +55,7 @@ impl Session {
                 RECORD_APPLICATION => {
                     self.progress[side].reach(HANDSHAKE[side]);
                     // Before the server's hello it is early data (RFC 8446 s2.3).
-                    self.has_data |= side == 1 || self.sides[1].said.hello.is_some();
+                    self.has_data |= self.sides.iter().all(|it| it.has_greeted);
                 }
                 RECORD_CHANGE_CIPHER_SPEC => self.change_cipher(side),
                 RECORD_HEARTBEAT => self.heartbeat(side, length, None),

@@ -13,6 +13,8 @@ pub(super) struct Walk {
     left: usize,
     /// Nobody knows where the next one begins.
     is_lost: bool,
+    /// What came is no record.
+    is_odd: bool,
 }
 
 impl Walk {
@@ -34,9 +36,14 @@ impl Walk {
         let [kind, major, _, high, low] = self.head;
         self.have = 0;
         self.left = usize::from(u16::from_be_bytes([high, low]));
-        self.is_lost =
-            major != 3 || !(RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT).contains(&kind);
+        self.is_odd = major != 3 || !(RECORD_CHANGE_CIPHER_SPEC..=RECORD_HEARTBEAT).contains(&kind);
+        self.is_lost = self.is_odd;
         (!self.is_lost).then_some((kind, self.left))
+    }
+
+    /// Whether something came that is no record.
+    pub(super) fn is_odd(&self) -> bool {
+        self.is_odd
     }
 
     /// Bytes are missing.

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use weir_engine::offload::datagrams::Datagrams;
+use weir_engine::offload::datagrams::{Datagrams, Joined};
 use weir_engine::output::{Destination, Output, Packet};
 use weir_engine::pipeline::{Engine, Onward, Reassembled};
 use weir_engine::proof::WireProof;
@@ -171,6 +171,7 @@ impl Relay {
         let Self { ports, engine, bystanders, proof, datagrams, returned, .. } = self;
         let Ports { host, wire, kernel, .. } = ports;
         let looks = engine.policy().rules.is_some();
+        let joined = if looks { Joined::All } else { Joined::None };
         let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             bystanders.from_host(frames);
@@ -186,7 +187,8 @@ impl Relay {
                 engine.note_own_loss(LossWay::Out, Side::Wire, lost, now);
             }
         };
-        let moved = host.receive(&mut |frames| datagrams.each_batch(frames, looks, &mut handle))?;
+        let moved =
+            host.receive(&mut |frames| datagrams.each_batch(frames, joined, &mut handle))?;
         self.look_at_ring(Side::Host, moved);
         let Self { ports: Ports { host, .. }, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
@@ -199,6 +201,7 @@ impl Relay {
         let Self { ports, engine, bystanders, datagrams, withheld, returned, .. } = self;
         let Ports { host, wire, own, kernel } = ports;
         let looks = engine.policy().rules.is_some();
+        let joined = if looks { Joined::All } else { Joined::Sealed };
         let mut handle = |frames: &mut [Frame<'_>]| {
             let now = frames[0].meta.time;
             engine.process(now, Side::Wire, frames);
@@ -224,7 +227,8 @@ impl Relay {
                 engine.note_own_loss(LossWay::Out, Side::Host, lost, now);
             }
         };
-        let moved = wire.receive(&mut |frames| datagrams.each_batch(frames, looks, &mut handle))?;
+        let moved =
+            wire.receive(&mut |frames| datagrams.each_batch(frames, joined, &mut handle))?;
         self.look_at_ring(Side::Wire, moved);
         let Self { ports: Ports { wire, .. }, proof, returned, .. } = self;
         for (bytes, offload) in returned.drain(..) {
