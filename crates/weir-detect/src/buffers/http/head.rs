@@ -140,8 +140,8 @@ pub(super) fn is_framed(half: &Half, is_response: bool) -> bool {
     }
 }
 
-/// The digits of a chunk's size (RFC 9112 s7.1). To most `0x16` and `0_16` are an end; wget takes the
-/// first for more, Python's libraries both, and what follows is their body.
+/// The digits of a chunk's size (RFC 9112 s7.1). To most, `0x16` and `0_16` are an end; wget takes
+/// the first for more, Python's libraries both, and what follows is their body.
 pub(super) fn chunk_digits(line: &[u8]) -> String {
     let line = match line {
         [b'0', b'x' | b'X' | b'_', rest @ ..]
