@@ -117,7 +117,10 @@ impl<'a> View<'a> {
             // What a datagram says is looked at when it is whole.
             None if parsed.fragment.is_some() || carries_packets(parsed) => &[],
             None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
-            None => &parsed.payload(bytes)[header_len(parsed, parsed.payload(bytes).len())..],
+            None => {
+                let left = parsed.payload(bytes);
+                &left[header_len(parsed, left.len())..]
+            }
         };
         Self {
             bytes,
@@ -534,6 +537,8 @@ fn header_len(parsed: &Parsed, left: usize) -> usize {
     }
 }
 
+/// Whether identifier and sequence stand in an ICMP message of this type (v4 and v6 echo,
+/// timestamp, information, address mask).
 fn icmp_has_id(kind: u8) -> bool {
     matches!(kind, 0 | 8 | 13..=18 | 128 | 129)
 }

@@ -5,7 +5,7 @@ use weir_wire::tcp::flags;
 use crate::detector::Direction;
 
 /// How far a TCP connection has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tcp {
     /// No SYN was seen.
     #[default]

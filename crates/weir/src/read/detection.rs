@@ -149,10 +149,9 @@ pub struct Options {
     pub alerts_max: Option<usize>,
     /// A connection of which a side has sent so many bytes is looked at no further.
     pub bypass_depth: Option<u64>,
-    /// Whether rules look into TLS, and SSH, that is encrypted; and whether it is looked at no
-    /// further.
+    /// Whether rules look into TLS, and into SSH, once it is encrypted.
     pub looks_into_encrypted: [bool; 2],
-    /// Likewise.
+    /// Whether connections of TLS, and of SSH, are looked at no further then.
     pub bypasses_encrypted: [bool; 2],
     /// What carries other packets and is not opened, by the names of [`Layer::source`].
     pub unopened: Vec<&'static str>,
