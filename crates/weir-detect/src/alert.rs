@@ -116,6 +116,8 @@ pub struct Alert {
     pub destination: End,
     /// IP's protocol number; 0 where there is no IP.
     pub protocol: u8,
+    /// Type and code, of a message of ICMP.
+    pub icmp: Option<(u8, u8)>,
     /// What is spoken, where it is known: `http`, `dns`, `tls`.
     pub application: Option<&'static str>,
     /// The flow so far.

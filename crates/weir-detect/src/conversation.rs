@@ -437,13 +437,13 @@ impl Conversation {
         }
     }
 
-    /// What is told of transactions that were not told of before.
-    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+    /// What is told of transactions that were not told of before, with all headers of those sides.
+    pub(crate) fn records(&mut self, headers: [bool; 2]) -> Vec<HttpRecord> {
         match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
-                connection.records()
+                connection.records(headers)
             }
-            Application::Http2(connection) => connection.records(),
+            Application::Http2(connection) => connection.records(headers),
             _ => Vec::new(),
         }
     }

@@ -294,7 +294,11 @@ impl Detector {
     ) -> Decision {
         self.evaluator.forget();
         let decision = self.look(now, slot, direction, packet, alerts);
-        self.flows.weigh(*slot);
+        let conversation = self.flows.taken_mut(*slot).and_then(|it| it.conversation.as_mut());
+        match conversation.is_some_and(|it| it.let_go_if_over()) {
+            true => self.flows.weigh_now(*slot),
+            false => self.flows.weigh(*slot),
+        }
         if decision != Decision::Pass {
             return decision;
         }
@@ -593,6 +597,12 @@ impl Detector {
         conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
     }
 
+    /// Whether a connection is over: both its ends have all that the other said.
+    pub(crate) fn is_over(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.is_over())
+    }
+
     /// How long a flow may be silent before it is over; none: it is not known.
     pub(crate) fn patience_ns(&self, slot: FlowSlot) -> Option<u64> {
         self.flows.taken(slot).map(Flow::patience_ns)
@@ -611,8 +621,8 @@ impl Detector {
 
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
-        let marks = self.marks(slot);
-        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record() })
+        let (marks, headers) = (self.marks(slot), self.evaluator.limits.http_headers);
+        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(headers) })
     }
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {

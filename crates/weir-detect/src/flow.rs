@@ -406,10 +406,11 @@ impl Flow {
         true
     }
 
-    /// What is told of it when it ends.
-    pub(crate) fn record(&mut self) -> FlowRecord {
+    /// What is told of it when it ends, with all headers of those sides of HTTP.
+    pub(crate) fn record(&mut self, http_headers: [bool; 2]) -> FlowRecord {
         let view = self.view(Direction::Initiator);
-        let http = self.conversation.as_mut().map(|it| it.records()).unwrap_or_default();
+        let conversation = self.conversation.as_mut();
+        let http = conversation.map(|it| it.records(http_headers)).unwrap_or_default();
         let told = self.told;
         let spoken = self.conversation.as_ref().map(|it| it.spoken()).unwrap_or_default();
         let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
@@ -635,7 +636,8 @@ impl Slab {
         }
     }
 
-    fn weigh_now(&mut self, slot: FlowSlot) {
+    /// Finds out what the flow of a slot holds.
+    pub(crate) fn weigh_now(&mut self, slot: FlowSlot) {
         let Some(flow) = self.taken_mut(slot) else { return };
         let size = flow.heap_size();
         let before = std::mem::replace(&mut flow.memory, size);

@@ -421,6 +421,16 @@ impl Stream {
         Some((self.before + (self.window.len() + place(first)) as u64, bytes))
     }
 
+    /// Lets go of what came, and was looked at; whether there was something.
+    pub(crate) fn let_go(&mut self) -> bool {
+        let lets_go = self.waiting.is_empty() && self.window.capacity() > 0;
+        if lets_go {
+            self.before += self.window.len() as u64;
+            (self.window, self.past, self.segments) = Default::default();
+        }
+        lets_go
+    }
+
     /// The window and what waits behind it, with words where bytes are missing.
     pub(crate) fn told(&self) -> Vec<u8> {
         let mut told = self.window.clone();

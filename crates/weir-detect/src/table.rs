@@ -17,6 +17,10 @@ use crate::flow::FlowSlot;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord};
 
+mod over;
+
+use over::Over;
+
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
 const QUIET_NS: u64 = 600_000_000_000;
 
@@ -27,14 +31,17 @@ const ENDED_MAX: usize = 1 << 16;
 const SAVED_MAX: usize = 64;
 
 /// Flows from the one that was silent longest to the one that spoke last. At the bound, of their
-/// number or of the memory that they hold ([`Limits::memory`]), the first leaves.
+/// number or of the memory that they hold ([`Limits::memory`]), the connection leaves that has been
+/// over longest, or, if none is, the first flow (docs/adr/0297).
 #[derive(Debug)]
 pub struct FlowTable {
     entries: LinkedHashMap<Key, Entry, FixedState>,
+    over: Over,
     max: usize,
     memory_max: usize,
     evicted: u64,
     midstream: bool,
+    ignores_vlans: bool,
     /// Flows that ended, where somebody takes them.
     ended: Option<Vec<FlowRecord>>,
 }
@@ -70,6 +77,8 @@ struct Entry {
     last: Time,
     /// Which of its ends have said that they end: bits, by whether they are first in the key.
     ended: u8,
+    /// When both ends had all that the other said, and said no more.
+    over: Option<Time>,
 }
 
 /// Both ends of a flow have said that they end, or one has reset it.
@@ -79,9 +88,19 @@ impl FlowTable {
     /// A table for as many flows as `limits` has slots, at least one.
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
-        let (max, midstream) = (limits.flows.max(1), limits.midstream);
+        let Limits { midstream, ignores_vlans, .. } = limits;
+        let max = limits.flows.max(1);
         let memory_max = limits.memory;
-        Self { entries, max, memory_max, evicted: 0, midstream, ended: None }
+        Self {
+            entries,
+            over: Over::default(),
+            max,
+            memory_max,
+            evicted: 0,
+            midstream,
+            ignores_vlans,
+            ended: None,
+        }
     }
 
     /// Keeps what there is to tell of flows that end, for [`FlowTable::take_ended`].
@@ -106,51 +125,60 @@ impl FlowTable {
         }
     }
 
+    /// The flow of a packet, and whether the end that is first in the key sent it.
+    fn key(&self, packet: &Packet<'_>) -> (Key, bool) {
+        // A gateway's two sides may tag differently: only a decoder tells flows apart by VLANs.
+        let decoded = packet.decoded.filter(|_| !self.ignores_vlans);
+        key(packet, decoded.map(|it| it.vlans).unwrap_or_default())
+    }
+
     /// What rules have noted of a packet's flow.
     pub fn marks(&self, detector: &Detector, packet: &Packet<'_>) -> Marks {
-        let entry = self.entries.get(&key(packet).0);
+        let entry = self.entries.get(&self.key(packet).0);
         entry.map(|it| detector.marks(it.slot)).unwrap_or_default()
     }
 
     /// Whether a packet is of a flow that is known.
     pub fn knows(&self, packet: &Packet<'_>) -> bool {
-        self.entries.contains_key(&key(packet).0)
+        self.entries.contains_key(&self.key(packet).0)
     }
 
     /// What is spoken in a packet's flow, where it is known.
     pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
-        self.entries.get(&key(packet).0).and_then(|it| detector.application(it.slot))
+        self.entries.get(&self.key(packet).0).and_then(|it| detector.application(it.slot))
     }
 
     /// Whether what is spoken in a packet's flow was looked for, and is none that is known.
     pub fn has_failed(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
-        self.entries.get(&key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
+        self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
     }
 
     /// A packet's flow so far, if it has a slot.
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
-        let (key, from_first) = key(packet);
+        let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
     }
 
     /// The last bytes of the stream that a packet belongs to, of its sender's side.
     pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
-        let (key, from_first) = key(packet);
+        let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         detector.stream(entry.slot, entry.direction(from_first))
     }
 
     /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
     pub fn excuse(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
-        if let Some(entry) = self.entries.get_mut(&key(packet).0) {
+        let (key, _) = self.key(packet);
+        if let Some(entry) = self.entries.get_mut(&key) {
             detector.excuse(&mut entry.slot);
         }
     }
 
     /// Has a packet's flow go on although a rule has dropped it: see [`Detector::forgive`].
     pub fn forgive(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
-        if let Some(entry) = self.entries.get_mut(&key(packet).0) {
+        let (key, _) = self.key(packet);
+        if let Some(entry) = self.entries.get_mut(&key) {
             detector.forgive(&mut entry.slot);
         }
     }
@@ -164,7 +192,7 @@ impl FlowTable {
         alerts: &mut Alerts,
     ) -> Decision {
         let parsed = packet.parsed;
-        let (key, from_first) = key(packet);
+        let (key, from_first) = self.key(packet);
         let begins_behind = self.midstream && answers(parsed);
         let new = || Entry::new(from_first != begins_behind, now);
         let mut old = None;
@@ -202,25 +230,36 @@ impl FlowTable {
         }
         let direction = entry.direction_of(from_first, parsed);
         let decision = detector.inspect(now, &mut entry.slot, direction, packet, alerts);
+        if entry.ended == BOTH && entry.over.is_none() && detector.is_over(entry.slot) {
+            entry.over = Some(now);
+            self.over.push(key, now);
+            if self.over.len() > self.max {
+                self.end_over(detector);
+            }
+        }
         self.save_memory(detector);
         decision
     }
 
-    /// Forgets flows that were silent longest while all hold more memory than they may; not the
-    /// last one, which has just spoken.
+    /// Forgets flows while all hold more memory than they may; not the last one, which has just
+    /// spoken.
     fn save_memory(&mut self, detector: &mut Detector) {
         for _ in 0..SAVED_MAX {
             if detector.memory() <= self.memory_max || self.entries.len() < 2 {
                 return;
             }
-            self.end_oldest(EndReason::Forced, detector);
-            self.evicted += 1;
+            self.end_one(detector);
         }
     }
 
-    /// Ends at most `max` flows that have been silent for ten minutes.
+    /// Ends at most `max` flows: connections that have been over for a minute, and flows that have
+    /// been silent for ten.
     pub fn expire(&mut self, now: Time, max: usize, detector: &mut Detector) {
         for _ in 0..max {
+            if let Some(over) = self.over.pop_old(now) {
+                self.end_if_over(over, detector);
+                continue;
+            }
             match self.entries.front() {
                 Some((_, oldest)) if now.since_ns(oldest.last) > QUIET_NS => {}
                 _ => return,
@@ -251,9 +290,33 @@ impl FlowTable {
 
     fn make_room(&mut self, detector: &mut Detector) {
         if self.entries.len() >= self.max {
+            self.end_one(detector);
+        }
+    }
+
+    /// Ends a connection that is over, or else, before its time, the flow that was silent longest.
+    fn end_one(&mut self, detector: &mut Detector) {
+        if !self.end_over(detector) {
             self.end_oldest(EndReason::Forced, detector);
             self.evicted += 1;
         }
+    }
+
+    /// Ends the connection that has been over longest; whether there is one.
+    fn end_over(&mut self, detector: &mut Detector) -> bool {
+        while let Some(over) = self.over.pop() {
+            if self.end_if_over(over, detector) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends a connection that was over then, unless its ends have begun another; whether it has.
+    fn end_if_over(&mut self, (key, then): (Key, Time), detector: &mut Detector) -> bool {
+        let is_over = self.entries.get(&key).is_some_and(|it| it.over == Some(then));
+        let entry = if is_over { self.entries.remove(&key) } else { None };
+        entry.map(|it| end(&mut self.ended, it, EndReason::Timeout, detector)).is_some()
     }
 
     fn end_oldest(&mut self, reason: EndReason, detector: &mut Detector) {
@@ -278,7 +341,13 @@ fn end(
 
 impl Entry {
     fn new(from_first: bool, now: Time) -> Self {
-        Self { slot: FlowSlot::default(), first_is_initiator: from_first, last: now, ended: 0 }
+        Self {
+            slot: FlowSlot::default(),
+            first_is_initiator: from_first,
+            last: now,
+            ended: 0,
+            over: None,
+        }
     }
 
     /// The direction of a packet. What carries IP packets has no sides: each end begins as the
@@ -298,11 +367,9 @@ impl Entry {
     }
 }
 
-/// The flow of a packet, and whether the end that is first in the key sent it.
-fn key(packet: &Packet<'_>) -> (Key, bool) {
+/// The flow of a packet, in such VLANs, and whether the end that is first in the key sent it.
+fn key(packet: &Packet<'_>, vlans: Vlans) -> (Key, bool) {
     let parsed = packet.parsed;
-    // A gateway's two sides may tag differently: only a decoder tells flows apart by VLANs.
-    let vlans = packet.decoded.map(|it| it.vlans).unwrap_or_default();
     if let Some(rdma) = &parsed.rdma {
         // Marked, so that it is nobody's port.
         let queue_pair = rdma.destination_qp.value() | 1 << 31;
@@ -437,14 +504,31 @@ mod tests {
 
         /// A segment of the client with this port; how many alerts there were.
         fn segment(&mut self, now: u64, port: u16, flags: u8, at: u32, payload: &[u8]) -> usize {
+            self.from((false, port), now, flags, [at, 1], payload)
+        }
+
+        /// The same of the client or its server, with its number and what it acknowledges.
+        fn from(
+            &mut self,
+            (is_server, port): (bool, u16),
+            now: u64,
+            flags: u8,
+            numbers: [u32; 2],
+            payload: &[u8],
+        ) -> usize {
+            let (mut ends, mut ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [port, 80]);
+            if is_server {
+                ends.reverse();
+                ports.reverse();
+            }
             let mut frame = vec![0; 12];
             frame.extend([8, 0, 0x45, 0]);
             frame.extend((40 + payload.len() as u16).to_be_bytes());
-            frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-            frame.extend(port.to_be_bytes());
-            frame.extend([0, 80]);
-            frame.extend(at.to_be_bytes());
-            frame.extend([0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+            frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+            frame.extend(ends.concat());
+            frame.extend(ports.map(u16::to_be_bytes).concat());
+            frame.extend(numbers.map(u32::to_be_bytes).concat());
+            frame.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
             frame.extend(payload);
             let parsed = parse(&frame, Link::Ethernet, frame.len() as u32);
             let packet = Packet {
@@ -529,5 +613,41 @@ mod tests {
         bench.segment(4, 3, SYN_ONLY, 9, b"");
         assert_eq!((bench.table.evicted(), bench.detector.flows()), (1, 2));
         assert_eq!(bench.segment(5, 1, DATA, 12, b"il"), 1, "it spoke after the second");
+    }
+
+    /// A connection that carries 20,000 bytes and ends, as far as its last acknowledgment.
+    fn connect(bench: &mut Bench, now: u64, port: u16) {
+        const ACK_ONLY: u8 = 0x10;
+        let (client, server) = ((false, port), (true, port));
+        bench.from(client, now, SYN_ONLY, [9, 0], b"");
+        bench.from(server, now, SYN_ONLY | ACK_ONLY, [99, 10], b"");
+        bench.from(client, now, ACK_ONLY, [10, 100], b"");
+        bench.from(server, now, DATA, [100, 10], &[b'x'; 20_000]);
+        bench.from(client, now, FIN_ACK, [10, 20_100], b"");
+        bench.from(server, now, FIN_ACK, [20_100, 11], b"");
+        bench.from(client, now, ACK_ONLY, [11, 20_101], b"");
+    }
+
+    #[test]
+    fn connections_that_are_over_leave_first_and_hold_little() {
+        let mut bench = Bench::new(3);
+        bench.segment(1, 1, SYN_ONLY, 9, b"");
+        assert_eq!(bench.segment(2, 1, DATA, 10, b"ev"), 0);
+        for port in 2..100 {
+            connect(&mut bench, 3, port);
+        }
+        assert_eq!((bench.table.evicted(), bench.table.len()), (0, 3));
+        assert!(bench.detector.memory() < 16 * 1024, "{}", bench.detector.memory());
+        assert_eq!(bench.segment(4, 1, DATA, 12, b"il"), 1, "it is not over");
+        // Those that begin again are not over; nor is what only one end says.
+        connect(&mut bench, 5, 99);
+        bench.segment(6, 99, SYN_ONLY, 50_000, b"");
+        bench.segment(6, 98, SYN_ONLY, 9, b"");
+        bench.segment(6, 98, FIN_ACK, 10, b"");
+        bench.table.expire(Time(2 * MINUTE_NS), 9, &mut bench.detector);
+        assert_eq!(bench.table.len(), 3);
+        connect(&mut bench, 2 * MINUTE_NS, 99);
+        bench.table.expire(Time(4 * MINUTE_NS), 9, &mut bench.detector);
+        assert_eq!(bench.table.len(), 2);
     }
 }

@@ -254,9 +254,14 @@ impl Acceptance {
     /// beginning: the other side has reset it, or both have all that the other said. Whether a
     /// side's own reset arrived only the other's answer tells.
     pub(super) fn may_be_over_for(&self, side: usize) -> bool {
-        let has_ended = |it: &Side| it.fin.is_some_and(|fin| !is_before(it.acknowledged, fin));
         let is_whole = self.sides.iter().all(|it| it.has_begun);
-        !is_whole || self.is_reset_by[1 - side] || self.sides.iter().all(has_ended)
+        !is_whole || self.is_reset_by[1 - side] || self.is_over()
+    }
+
+    /// Whether both sides have all that the other said, and that it says no more.
+    pub(super) fn is_over(&self) -> bool {
+        let has_ended = |it: &Side| it.fin.is_some_and(|fin| !is_before(it.acknowledged, fin));
+        self.sides.iter().all(has_ended)
     }
 
     /// Whether anything was said behind both beginnings.

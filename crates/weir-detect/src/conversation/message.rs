@@ -127,8 +127,8 @@ impl Message<'_> {
             }
             Self::Http(transaction, side) if test.protocols().contains(&Protocol::Http) => {
                 let mut unit = Unit::new(Protocol::Http, 0);
-                for file in transaction.files(*side) {
-                    let digests = || transaction.digests(*side, &file);
+                for file in &*transaction.files(*side) {
+                    let digests = || transaction.digests(*side, file);
                     let digests = if test.is_of_digests() { digests() } else { Digests::default() };
                     file.size.into_iter().for_each(|it| unit.whole_file(it, digests));
                 }

@@ -6,7 +6,7 @@ use super::acceptance::{Acceptance, Header};
 use super::{Conversation, Progress};
 use crate::detector::{Limits, Unseen};
 use crate::packet::View;
-use crate::stream::Refusals;
+use crate::stream::{Refusals, Stream};
 
 impl Conversation {
     /// Whether the receiver takes a segment; streams begin by it.
@@ -35,6 +35,16 @@ impl Conversation {
     ) -> Option<Unseen> {
         let refuses = limits.refuses_conflicts && !limits.only_watches && header.length > 0;
         (refuses && self.acceptance.is_old(side, header)).then_some(Unseen::Conflict)
+    }
+
+    /// Whether both ends have all that the other said, and said no more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.acceptance.is_over()
+    }
+
+    /// Lets go of what was said, if it is over: its flow stays known. Whether there was something.
+    pub(crate) fn let_go_if_over(&mut self) -> bool {
+        self.is_over() && self.streams.each_mut().map(Stream::let_go) != [false; 2]
     }
 
     /// Whether both ends may have forgotten it when this side begins anew.

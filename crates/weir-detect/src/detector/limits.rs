@@ -57,6 +57,10 @@ pub struct Limits {
     pub anomalies: usize,
     /// Digests of files that are told whether or not a rule asks for them.
     pub digests: FileDigests,
+    /// Whether packets are of one flow that differ by their VLANs alone.
+    pub ignores_vlans: bool,
+    /// Whether all headers of HTTP's requests are told, and of its responses.
+    pub http_headers: [bool; 2],
 }
 
 impl Default for Limits {
@@ -81,6 +85,8 @@ impl Default for Limits {
             only_watches: false,
             anomalies: 0,
             digests: FileDigests::default(),
+            ignores_vlans: false,
+            http_headers: [false; 2],
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_wire::ext;
 use weir_wire::frame::Time;
+use weir_wire::parse::Transport;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
@@ -541,6 +542,10 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         source: End { address: view.parsed.source, port: view.source_port },
         destination: End { address: view.parsed.destination, port: view.destination_port },
         protocol: view.parsed.protocol,
+        icmp: match view.parsed.transport {
+            Transport::Icmp { kind, code } => Some((kind, code)),
+            _ => None,
+        },
         application: scene.application.map(Protocol::name),
         flow: flow.view(scene.direction),
         is_stream: false,

@@ -73,7 +73,8 @@ impl Evaluator {
             && let Some(records) = &mut self.records
         {
             let flow = flow.view(Direction::Initiator);
-            records.extend(transaction.record().map(|it| HttpRecord { flow, number, ..it }));
+            let record = transaction.record(self.limits.http_headers);
+            records.extend(record.map(|it| HttpRecord { flow, number, ..it }));
         }
         self.keep_files(flow, scene, number, transaction);
         let events = transaction.fresh_events(side);
@@ -98,12 +99,8 @@ impl Evaluator {
             if !rule.is_of_messages(false) || transaction.is_matched(*index, rule, side) {
                 continue;
             }
-            let message = Message::Http(transaction, side);
-            let sight = Sight {
-                payload: Some(Bytes::whole(payload)),
-                message: Some(message),
-                is_stream: true,
-            };
+            let message = Some(Message::Http(transaction, side));
+            let sight = Sight { payload: Some(Bytes::whole(payload)), message, is_stream: true };
             if rule.header.is_transactional && side == 1 && !transaction.asked.contains(index) {
                 continue;
             }

@@ -173,8 +173,11 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
         (other, _) => protocol(other),
     };
     event.insert("proto".into(), protocol.into());
-    // Of ICMP it would want the message's type, which an alert does not carry.
-    put_community_id(&mut event, &[alert.source, alert.destination], alert.protocol);
+    if let Some((kind, code)) = alert.icmp {
+        event.insert("icmp_type".into(), kind.into());
+        event.insert("icmp_code".into(), code.into());
+    }
+    put_community_id(&mut event, &[alert.source, alert.destination], alert.protocol, alert.icmp);
     event
 }
 

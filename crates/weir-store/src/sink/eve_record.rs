@@ -205,10 +205,17 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
     format!("1:{}", Base64::encode_string(hash.as_ref()))
 }
 
-/// Tells the Community ID of a flow between ports.
-pub(super) fn put_community_id(event: &mut Event, [from, to]: &[End; 2], protocol: u8) {
-    if matches!(protocol, 6 | 17 | 132) {
-        event.insert("community_id".into(), community_id([from, to], protocol, None, 0).into());
+/// Tells the Community ID of a flow between ports, or of questions of ICMP and their answers: what
+/// says that a packet did not arrive is of that packet's flow.
+pub(super) fn put_community_id(
+    event: &mut Event,
+    [from, to]: &[End; 2],
+    protocol: u8,
+    icmp: Option<(u8, u8)>,
+) {
+    let is_flow = icmp.is_some_and(|it| icmp_answer(protocol, it.0).is_some());
+    if matches!(protocol, 6 | 17 | 132) || is_flow {
+        event.insert("community_id".into(), community_id([from, to], protocol, icmp, 0).into());
     }
 }
 
@@ -235,7 +242,7 @@ fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
 pub fn http(time: Time, record: &HttpRecord) -> Event {
     let FlowView { initiator, responder, .. } = record.flow;
     let mut event = head(time, "http", [initiator, responder], 6);
-    put_community_id(&mut event, &[initiator, responder], 6);
+    put_community_id(&mut event, &[initiator, responder], 6, None);
     eve::put_flow_id(&mut event, &record.flow);
     if !record.is_of_http2 {
         event.insert("tx_id".into(), record.number.into());
@@ -273,7 +280,7 @@ pub fn application(record: &ApplicationRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
-    put_community_id(&mut event, &ends, record.protocol);
+    put_community_id(&mut event, &ends, record.protocol, None);
     eve::put_flow_id(&mut event, &record.flow);
     event.insert(record.kind.into(), object(&record.object));
     event
@@ -287,7 +294,7 @@ pub fn unit(record: &UnitRecord) -> Event {
         ends.reverse();
     }
     let mut event = head(record.time, record.kind, ends, record.protocol);
-    put_community_id(&mut event, &ends, record.protocol);
+    put_community_id(&mut event, &ends, record.protocol, None);
     eve::put_flow_id(&mut event, &record.flow);
     if let Some(number) = record.number {
         event.insert("tx_id".into(), number.into());
@@ -338,7 +345,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
         version => {
             let mut event = head(record.time, "anomaly", ends, record.protocol);
             event.insert("ip_v".into(), version.into());
-            put_community_id(&mut event, &ends, record.protocol);
+            put_community_id(&mut event, &ends, record.protocol, record.icmp);
             event
         }
     };
@@ -362,7 +369,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
 pub fn drop(record: &DropRecord) -> Event {
     let ends = [record.source, record.destination];
     let mut event = head(record.time, "drop", ends, record.protocol);
-    put_community_id(&mut event, &ends, record.protocol);
+    put_community_id(&mut event, &ends, record.protocol, None);
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());
     }
@@ -415,6 +422,13 @@ mod tests {
         assert_eq!(id(1, 129), id(0, 128));
         assert_eq!(id(0, 135), "1:Jb62UZLftsd2QBlJqi0Myh10+FE=");
         assert_ne!(id(0, 1), id(1, 1));
+        // An alert's, of messages that are of no other flow.
+        let told = |kind| {
+            let mut event = Event::new();
+            put_community_id(&mut event, &[ends[1], ends[0]], 58, Some((kind, 0)));
+            event.get("community_id").and_then(|it| it.as_str().map(str::to_owned))
+        };
+        assert_eq!((told(129), told(1)), (Some(id(0, 128)), None));
     }
 
     #[test]

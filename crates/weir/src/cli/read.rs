@@ -79,6 +79,11 @@ pub struct ReadArgs {
     #[arg(long, value_name = "VERSION", requires = "eve", default_value = "3")]
     #[arg(value_parser = PossibleValuesParser::new(["2", "3"]))]
     pub dns_version: String,
+    /// Whose headers to write there in full, in `http` events: request, response, both with a comma
+    /// between them
+    #[arg(long, value_name = "WHOSE", value_delimiter = ',', requires = "eve")]
+    #[arg(value_parser = PossibleValuesParser::new(["request", "response"]))]
+    pub http_headers: Vec<String>,
     /// Digests of files to write there beside those that rules ask for, commas between them
     #[arg(long, value_name = "DIGESTS", value_delimiter = ',', requires = "eve")]
     pub digests: Vec<Digest>,
@@ -97,6 +102,10 @@ pub struct ReadArgs {
     /// computes them (Suricata's -k none)
     #[arg(long, requires = "rules")]
     pub no_checksums: bool,
+    /// Packets are of one flow that differ by their VLANs alone: for captures of links that carry
+    /// each direction in another VLAN (Suricata's vlan.use-for-tracking: no)
+    #[arg(long, requires = "rules")]
+    pub ignore_vlans: bool,
     /// Read and write the sets of values that rules keep (`dataset` with `state` or `save`) in this
     /// folder; without it they begin empty and are written nowhere
     #[arg(long, value_name = "DIR", requires = "rules")]

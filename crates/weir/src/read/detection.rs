@@ -163,8 +163,12 @@ pub struct Options {
     pub error_policy: Option<Exception>,
     /// Which events there are beside those of kind `alert`.
     pub events: Events,
+    /// Whether packets are of one flow that differ by their VLANs alone.
+    pub ignores_vlans: bool,
     /// Digests of files that are told beside those that rules ask for.
     pub digests: FileDigests,
+    /// Whether `http` has all headers of requests, and of responses.
+    pub http_headers: [bool; 2],
     /// The folder of sets that rules change; none is written where there is none.
     pub datasets: Option<PathBuf>,
 }
@@ -176,12 +180,14 @@ impl<W: Write> Detection<W> {
     /// The matcher has no memory for its scans.
     pub fn new(rules: RuleSet, options: Options, out: W) -> anyhow::Result<Self> {
         let rules = Arc::new(rules);
-        let Options { seed, midstream, digests, .. } = options;
+        let Options { seed, midstream, ignores_vlans, digests, http_headers, .. } = options;
         let limits = Limits {
             flows: FLOWS_MAX,
             seed,
             midstream,
+            ignores_vlans,
             digests,
+            http_headers,
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,
             checks_segments: options.checksums != Checksums::Trusted,

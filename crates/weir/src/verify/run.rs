@@ -148,6 +148,8 @@ fn options(case: &Case) -> Options {
         events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
     }
     Options {
+        http_headers: http_headers(eve),
+        ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
         waits: !case.is_inline && !case.is_on("stream.inline", false),
         tells_failed: true,
@@ -172,6 +174,14 @@ fn options(case: &Case) -> Options {
         events,
         ..Options::default()
     }
+}
+
+/// Whose headers `http` tells in full, by `dump-all-headers`.
+fn http_headers(eve: Option<&Value>) -> [bool; 2] {
+    let types = eve.and_then(|it| it.get("types")).and_then(Value::as_array);
+    let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
+    let whose = http.and_then(|it| it.get("dump-all-headers")).and_then(Value::as_str);
+    ["request", "response"].map(|it| whose.is_some_and(|whose| whose == it || whose == "both"))
 }
 
 /// What is done with connections whose beginning was not seen: who drops, drops them too, unless

@@ -1,6 +1,7 @@
 //! Where a message's head ends, what is known of it before, and what it says of what follows.
 
-use super::transaction::{Half, Head, begins_response};
+use super::half::{Half, Head};
+use super::transaction::begins_response;
 use super::{Connection, Expect, Upgrade, odd};
 use crate::buffers::event::AppEvent;
 

@@ -1,6 +1,6 @@
 //! What buffers hold that is put together of a message's head, as Suricata does.
 
-use super::transaction::Half;
+use super::half::Half;
 use super::uri;
 
 /// A message's headers: of one that comes several times, HTTP/1's values are one, HTTP/2's are not.

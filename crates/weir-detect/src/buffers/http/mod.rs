@@ -5,6 +5,8 @@
 mod begin;
 mod behind;
 mod files;
+mod form;
+mod half;
 mod head;
 pub(crate) mod http2;
 mod inflate;
@@ -24,9 +26,10 @@ use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
+pub(crate) use half::{Fresh, Half};
 use head::{Search, body_of, chunk_digits, is_framed, upgrade_of};
 use transaction::begins_response;
-pub(crate) use transaction::{Fresh, Half, Transaction, is_body, is_of_line};
+pub(crate) use transaction::{Transaction, is_body, is_of_line};
 
 /// Transactions that wait for their response, at most, when the next piece comes; the oldest are
 /// let go.
@@ -216,11 +219,13 @@ impl Connection {
         self.transactions.get_mut(at)
     }
 
-    /// What is told of transactions that were not told of before.
-    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+    /// What is told of transactions that were not told of before, with all headers of those sides.
+    pub(crate) fn records(&mut self, headers: [bool; 2]) -> Vec<HttpRecord> {
         let numbered = (self.first..).zip(&mut self.transactions);
-        let told = numbered.filter_map(|(number, it)| Some(HttpRecord { number, ..it.record()? }));
-        told.collect()
+        let told = |(number, it): (u64, &mut Transaction)| {
+            Some(HttpRecord { number, ..it.record(headers)? })
+        };
+        numbered.filter_map(told).collect()
     }
 
     /// What is told of files of which more was to come when the connection ended.

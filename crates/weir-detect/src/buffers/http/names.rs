@@ -2,12 +2,22 @@
 
 use std::collections::HashMap;
 
+use crate::heap::HeapSize;
+
+/// Headers of a message, at most (Suricata's limit for HTTP/1); the rest is not looked at.
+pub(super) const HEADERS_MAX: usize = 1024;
 /// So many headers are looked through for a name; in more it is looked up.
 const FEW: usize = 32;
 
 /// The places of names in a list that only grows.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashMap<Vec<u8>, usize>);
+
+impl HeapSize for Names {
+    fn heap_size(&self) -> usize {
+        self.0.keys().map(|it| size_of::<(Vec<u8>, usize)>() + it.heap_size()).sum()
+    }
+}
 
 impl Names {
     /// Where `headers` have a header of this `name`, in whatever case.

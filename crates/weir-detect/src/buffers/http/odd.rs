@@ -1,6 +1,6 @@
 //! What is odd about the head of a message, as Suricata's parser of HTTP names it.
 
-use super::transaction::Half;
+use super::half::Half;
 use crate::buffers::event::AppEvent;
 
 /// Headers of different names, at most (Suricata's limit).
@@ -162,8 +162,8 @@ pub(super) fn of_form(half: &Half, found: &mut Vec<AppEvent>) {
     while let Some(start) = place(rest, &begin) {
         rest = &rest[start..];
         let Some(head) = place(rest, b"\r\n\r\n") else { return };
-        let last = place(rest, &end);
-        if last.is_some_and(|it| it <= head) {
+        let last = rest.len().min(head + end.len());
+        if place(&rest[..last], &end).is_some() {
             return;
         }
         let lines = rest.get(begin.len() + 2..head).unwrap_or_default();
@@ -193,7 +193,7 @@ pub(super) fn parameter<'v>(value: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
 }
 
 fn place(text: &[u8], word: &[u8]) -> Option<usize> {
-    text.windows(word.len()).position(|it| it == word)
+    memchr::memmem::find(text, word)
 }
 
 /// What is odd about a response.

@@ -1,9 +1,9 @@
 //! What is told of a request and its response of HTTP/1: EVE's `http`.
 
 use super::Transaction;
-use super::transaction::Half;
+use super::half::Half;
 use crate::rule::Buffer;
-use crate::value::Object;
+use crate::value::{Object, Value};
 
 /// Fields, by who said what they tell.
 const FIELDS: [(usize, &str, Buffer); 9] = [
@@ -51,6 +51,18 @@ pub(super) fn object(transaction: &Transaction) -> Object {
         object.put("content_range", content_range(range));
     }
     object
+}
+
+/// Puts all headers of those `sides`. HTTP/2's are there in any case.
+pub(super) fn put_headers(object: &mut Object, transaction: &Transaction, sides: [bool; 2]) {
+    for (side, name) in [(0, "request_headers"), (1, "response_headers")] {
+        let half = transaction.half(side).filter(|_| sides[side]);
+        let Some(half) = half.filter(|it| !it.first_line.is_empty()) else { continue };
+        let header = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            Value::from(Object::default().with("name", name).with("value", value))
+        };
+        object.put(name, half.headers.iter().map(header).collect::<Vec<_>>());
+    }
 }
 
 /// The port that a host has behind it.

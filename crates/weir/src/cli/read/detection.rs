@@ -100,6 +100,9 @@ fn options(args: &ReadArgs) -> Options {
             false => Checksums::Guessed,
         },
         datasets: args.datasets.clone(),
+        ignores_vlans: args.ignore_vlans,
+        http_headers: ["request", "response"]
+            .map(|it| args.http_headers.iter().any(|own| own == it)),
         digests: digests(args.digests.iter().copied()),
         ..Options::default()
     }

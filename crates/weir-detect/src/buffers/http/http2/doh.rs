@@ -1,6 +1,6 @@
 //! DNS over HTTP/2 (RFC 8484): where in a message one of DNS is.
 
-use crate::buffers::http::transaction::Half;
+use crate::buffers::http::half::Half;
 
 /// What a body says of itself that is a message of DNS.
 const TYPE: &[u8] = b"application/dns-message";

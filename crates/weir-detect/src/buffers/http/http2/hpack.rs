@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::huffman;
+use crate::buffers::http::names::HEADERS_MAX;
 use crate::heap::{HeapSize, heap_size};
 
-/// Headers of a block, at most; the rest is not looked at.
-const HEADERS_MAX: usize = 256;
 /// Sizes of the table that a block names, at most; the rest is not told.
 const SIZES_MAX: usize = 256;
 /// Bytes of the table that a sender may have remembered, at most (Suricata's limit).

@@ -406,11 +406,13 @@ impl Connection {
         self.transactions.get(number)
     }
 
-    /// What is told of transactions that were not told of before.
-    pub(crate) fn records(&mut self) -> Vec<HttpRecord> {
+    /// What is told of transactions that were not told of before, with all headers of those sides.
+    pub(crate) fn records(&mut self, headers: [bool; 2]) -> Vec<HttpRecord> {
         let numbered = self.transactions.iter_mut();
-        let told = numbered.filter_map(|(number, it)| Some(HttpRecord { number, ..it.record()? }));
-        told.collect()
+        let told = |(number, it): (u64, &mut Transaction)| {
+            Some(HttpRecord { number, ..it.record(headers)? })
+        };
+        numbered.filter_map(told).collect()
     }
 
     /// Other rules run from here on.
@@ -530,11 +532,15 @@ mod tests {
         assert!(transaction.events.has(AppEvent::Http2TooLong));
         // What is short still finds room, and more than so many do not.
         let short = frame(frame::HEADERS, frame::END_HEADERS, 1, b"\0\x01b\x01c");
-        connection.take(0, &short.repeat(300), &mut Vec::new());
+        connection.take(0, &short.repeat(1100), &mut Vec::new());
         assert_eq!(one(&connection, 0, 0, Buffer::Http2HeaderName), b"a");
         let half = connection.transaction(0).unwrap().half_mut(0).unwrap();
         assert_eq!(half.header(b"b").map(|it| it[..4].to_vec()), Some(b"c, c".to_vec()));
-        assert_eq!((half.fields.len(), half.raw_headers.len()), (256, 60_005 + 255 * 6));
+        assert_eq!((half.fields.len(), half.raw_headers.len()), (1 + 921, 60_005 + 921 * 6));
+        let mut connection = Connection::new();
+        connection.take(0, &[MAGIC.as_slice(), &short.repeat(1100)].concat(), &mut Vec::new());
+        let half = connection.transaction(0).unwrap().half_mut(0).unwrap();
+        assert_eq!(half.fields.len(), 1024);
     }
 
     #[test]

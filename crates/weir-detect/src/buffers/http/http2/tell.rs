@@ -2,7 +2,7 @@
 
 use super::Frames;
 use super::frame::{ERROR_NAMES, SETTINGS_NAMES};
-use crate::buffers::http::transaction::Half;
+use crate::buffers::http::half::Half;
 use crate::value::{Object, Value};
 
 /// What is known of a stream, of its frames and of its messages; nothing of one whose frames only

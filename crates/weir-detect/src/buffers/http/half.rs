@@ -1,0 +1,364 @@
+//! A message of HTTP: its first line, its headers, its body.
+
+use super::form::Form;
+use super::http2::Header;
+use super::inflate::Inflate;
+use super::names::{HEADERS_MAX, Names};
+use super::odd::is_space;
+use super::uri;
+use crate::buffers::event::AppEvent;
+use crate::digest::{Digester, Digests, FileDigests};
+use crate::heap::heap_size;
+use crate::rule::Buffer;
+
+/// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
+const BODY_LEN_MAX: usize = 100 * 1024;
+/// A body is looked at again when it has grown by so much, and when no more of it comes.
+const BODY_STEP: usize = 16 * 1024;
+/// Bytes of the headers of a message of HTTP/2, at most, in all its blocks, and of those behind a
+/// body.
+const FIELDS_LEN_MAX: usize = 64 * 1024;
+
+/// How much of a message's head came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Head {
+    #[default]
+    Whole,
+    /// Its line and so many headers; more may come.
+    Begun,
+    /// The same, and no more comes.
+    Cut,
+}
+
+/// One message.
+#[derive(Debug, Default)]
+pub(crate) struct Half {
+    pub(super) head: Head,
+    pub(super) first_line: Vec<u8>,
+    pub(super) raw_headers: Vec<u8>,
+    pub(super) headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of HTTP/2, headers as they came: several of a name apart.
+    pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) protocol: Vec<u8>,
+    pub(crate) method: Vec<u8>,
+    pub(super) target: Vec<u8>,
+    pub(super) normalized: Vec<u8>,
+    pub(crate) status: Vec<u8>,
+    pub(super) reason: Vec<u8>,
+    pub(super) body: Vec<u8>,
+    /// Bytes of the whole body so far, those that are not kept too.
+    pub(super) body_size: u64,
+    /// Bytes of it as they were sent: compressed, and with the lines around chunks.
+    pub(super) sent: u64,
+    /// What its bytes are made by, where they are sent compressed.
+    pub(super) inflate: Option<Box<Inflate>>,
+    /// Bytes that the body had when it was let go.
+    pub(super) let_go: usize,
+    /// Bytes of the body at the last look.
+    pub(super) looked_at: usize,
+    pub(super) headers_looked_at: bool,
+    /// The same with the headers that stood behind the body, and without the body.
+    pub(super) trailing: Option<Box<Trailing>>,
+    pub(crate) is_complete: bool,
+    /// Its side ended before its body did.
+    pub(super) is_cut: bool,
+    /// More of its body may come although it is complete.
+    pub(super) goes_on: bool,
+    /// Of a request that sends a form.
+    pub(super) form: Option<Box<Form>>,
+    /// Its files were told of.
+    pub(super) are_files_told: bool,
+    /// Has seen the whole body, where somebody wants digests of files.
+    pub(super) digester: Option<Box<Digester>>,
+}
+heap_size!(Half {
+    first_line,
+    raw_headers,
+    headers,
+    fields,
+    protocol,
+    method,
+    target,
+    normalized,
+    status,
+    reason,
+    body,
+    inflate,
+    trailing,
+    form,
+    digester
+});
+
+/// A message's head with what stood behind the body.
+#[derive(Debug, Default)]
+pub(super) struct Trailing {
+    pub(super) half: Half,
+    names: Names,
+}
+heap_size!(Trailing { half, names });
+
+/// Which buffers of a message are new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    pub(crate) headers: bool,
+    /// Where the bytes of the body begin that were not looked at before.
+    pub(crate) body: Option<usize>,
+}
+
+impl Half {
+    /// A request's head.
+    pub(super) fn request(head: &[u8]) -> Self {
+        let mut half = Self::of(head);
+        let line = half.first_line.as_slice();
+        let start = line.iter().take_while(|it| is_space(**it)).count();
+        let length = line[start..].iter().take_while(|it| !is_space(**it)).count();
+        let method = line[start..start + length].to_vec();
+        let rest = line[start + length..].trim_ascii();
+        // The protocol is the last word, if it is one.
+        let last = rest.iter().rposition(|it| is_space(*it)).filter(|at| {
+            rest[at + 1..].get(..5).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP/"))
+        });
+        let (target, protocol) = match last {
+            Some(at) => (rest[..at].trim_ascii().to_vec(), rest[at + 1..].to_vec()),
+            None => (rest.to_vec(), Vec::new()),
+        };
+        // What a tunnel is asked for leads nowhere else.
+        half.normalized = if method == b"CONNECT" { Vec::new() } else { uri::normalized(&target) };
+        half.method = method;
+        half.target = target;
+        half.protocol = protocol;
+        if half.method == b"POST" {
+            half.form = half.header(b"content-type").and_then(Form::of).map(Box::new);
+        }
+        half
+    }
+
+    /// A message of HTTP/2: names that begin with a colon stand for its first line. Whether there
+    /// was room for all of them.
+    pub(super) fn of_fields(fields: Vec<Header>) -> (Self, bool) {
+        let mut half = Self { protocol: b"HTTP/2".to_vec(), ..Self::default() };
+        let is_whole = half.put_fields(fields);
+        let encoding = half.header(b"content-encoding");
+        half.inflate = encoding.and_then(Inflate::of).map(Box::new);
+        (half, is_whole)
+    }
+
+    /// Adds headers, of HTTP/2, that came in one block; whether there was room for all of them.
+    pub(super) fn put_fields(&mut self, fields: Vec<Header>) -> bool {
+        let is_of_line = fields.iter().any(|it| it.name.starts_with(b":"));
+        let mut is_whole = true;
+        let mut names = Names::default();
+        for Header { name, value } in fields {
+            match name.as_slice() {
+                b":method" => self.method.clone_from(&value),
+                // Both as it came: rules about HTTP/2 are written so.
+                b":path" => {
+                    self.normalized.clone_from(&value);
+                    self.target.clone_from(&value);
+                }
+                b":status" => self.status.clone_from(&value),
+                _ => {}
+            }
+            let len = self.raw_headers.len() + name.len() + value.len() + 4;
+            if self.fields.len() == HEADERS_MAX || len > FIELDS_LEN_MAX {
+                is_whole = false;
+                continue;
+            }
+            self.raw_headers.extend([name.as_slice(), b": ", &value, b"\r\n"].concat());
+            self.fields.push((name.clone(), value.clone()));
+            match names.place(&name, &self.headers) {
+                Some(known) => {
+                    self.headers[known].1.extend([b", ".as_slice(), &value].concat());
+                }
+                None => self.headers.push((name, value)),
+            }
+        }
+        // Blocks behind a body say nothing of it: its path is not copied for each of them.
+        if is_of_line || self.first_line.is_empty() {
+            self.first_line = match self.status.as_slice() {
+                [] => [self.method.as_slice(), b" ", &self.target, b" HTTP/2\r\n"].concat(),
+                status => [b"HTTP/2 ", status, b"\r\n"].concat(),
+            };
+        }
+        is_whole
+    }
+
+    /// A response's head; [`begins_response`] has looked at its line.
+    pub(super) fn response(head: &[u8]) -> Self {
+        let mut half = Self::of(head);
+        let line = half.first_line.clone();
+        let (protocol, rest) = split(&line, b' ').unwrap_or((&line, b""));
+        let rest = rest.trim_ascii_start();
+        let (status, reason) = split(rest, b' ').unwrap_or((rest.trim_ascii_end(), b""));
+        half.protocol = protocol.trim_ascii_end().to_vec();
+        half.status = status.to_vec();
+        half.reason = reason.trim_ascii_start().to_vec();
+        // As Suricata has it: with its end.
+        half.first_line =
+            head.split_inclusive(|it| *it == b'\n').next().unwrap_or_default().to_vec();
+        half
+    }
+
+    fn of(head: &[u8]) -> Self {
+        let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
+        let (line, raw) = head.split_at(end);
+        let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
+        let mut names = Names::default();
+        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line, &mut names));
+        half.first_line = without_end(line).to_vec();
+        let encoding = half.header(b"content-encoding");
+        half.inflate = encoding.and_then(Inflate::of).map(Box::new);
+        half
+    }
+
+    /// Adds a line of the headers: one, or more of the last.
+    fn put_header(&mut self, line: &[u8], names: &mut Names) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            return;
+        }
+        if let (b' ' | b'\t', Some((_, value))) = (line[0], self.headers.last_mut()) {
+            // A folded line.
+            value.extend_from_slice(line.trim_ascii_end());
+            return;
+        }
+        let (name, value) = split(line, b':').unwrap_or((b"", line));
+        let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
+        let place = names.place(name, &self.headers);
+        let is_full = self.headers.len() >= HEADERS_MAX;
+        match place.and_then(|it| self.headers.get_mut(it)) {
+            // One header, as if it had been sent so (RFC 9110 s5.2).
+            Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
+            Some((_, joined)) => {
+                joined.extend_from_slice(b", ");
+                joined.extend_from_slice(value);
+            }
+            None if is_full => {}
+            None => self.headers.push((name.to_vec(), value.to_vec())),
+        }
+    }
+
+    /// Adds a line that stands behind a body that came in chunks (RFC 9112 s7.1.2).
+    pub(super) fn put_trailer(&mut self, line: &[u8]) {
+        let head = || Self {
+            first_line: self.first_line.clone(),
+            headers: self.headers.clone(),
+            head: self.head,
+            ..Self::default()
+        };
+        let trailing = || Box::new(Trailing { half: head(), names: Names::default() });
+        let Trailing { half, names } = &mut **self.trailing.get_or_insert_with(trailing);
+        // What came counts, were it for the bound alone.
+        if half.sent + line.len() as u64 <= FIELDS_LEN_MAX as u64 {
+            half.sent += line.len() as u64;
+            half.put_header(line, names);
+            self.headers_looked_at = false;
+        }
+    }
+
+    /// Of a request, what its target names, without what is asked of it.
+    pub(super) fn path(&self) -> &[u8] {
+        let target = self.normalized.as_slice();
+        target.split(|it| matches!(it, b'?' | b'#')).next().unwrap_or_default()
+    }
+
+    /// The host that its target names, with what stands around it there (RFC 3986 s3.2).
+    pub(super) fn authority(&self) -> Option<&[u8]> {
+        match self.method == b"CONNECT" {
+            true => Some(&self.target),
+            false => uri::authority(&self.target),
+        }
+    }
+
+    /// The value of a header by its name in lower case; several were joined by commas.
+    pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        let found = self.headers.iter().find(|it| it.0.eq_ignore_ascii_case(name));
+        found.map(|it| it.1.as_slice())
+    }
+
+    /// Adds to the body, of which such digests are wanted; what is odd about that.
+    pub(super) fn add_body(&mut self, bytes: &[u8], wanted: FileDigests) -> Option<AppEvent> {
+        self.sent += bytes.len() as u64;
+        if self.body_size == 0 && self.digester.is_none() {
+            self.digester = Digester::of(wanted);
+        }
+        let Self { inflate, body, digester, .. } = self;
+        let event = if let Some(inflate) = inflate {
+            let is_bomb = inflate.take(bytes, body, BODY_LEN_MAX, digester.as_deref_mut());
+            self.body_size = inflate.made() as u64;
+            if !inflate.is_whole() {
+                // Nobody knows the rest.
+                *digester = None;
+            }
+            is_bomb.then_some(AppEvent::HttpBomb)
+        } else {
+            digester.iter_mut().for_each(|it| it.update(bytes));
+            self.body_size += bytes.len() as u64;
+            let room = BODY_LEN_MAX.saturating_sub(body.len());
+            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            None
+        };
+        self.form.iter_mut().for_each(|it| it.grow(body));
+        event
+    }
+
+    /// No more of it comes.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+        let Self { inflate, body, digester, form, .. } = self;
+        if let Some(inflate) = inflate {
+            inflate.finish(body, BODY_LEN_MAX, digester.as_deref_mut());
+            self.body_size = inflate.made() as u64;
+            form.iter_mut().for_each(|it| it.grow(body));
+        }
+    }
+
+    /// Digests of the whole body, if all of it was seen.
+    pub(super) fn digests(&self) -> Digests {
+        let digester = self.digester.as_ref().filter(|_| self.is_complete);
+        digester.map(|it| it.digests()).unwrap_or_default()
+    }
+
+    pub(super) fn fresh(&mut self, is_inline: bool) -> Fresh {
+        let headers = !std::mem::replace(&mut self.headers_looked_at, true);
+        let grown = self.body.len() - self.looked_at;
+        let is_over = self.is_complete || self.is_cut;
+        let is_due =
+            grown > 0 && (is_inline || is_over || grown >= BODY_STEP || self.looked_at == 0);
+        let body = is_due.then(|| std::mem::replace(&mut self.looked_at, self.body.len()));
+        Fresh { headers, body }
+    }
+}
+
+impl Head {
+    /// Whether rules see a buffer of a message of which so much came.
+    pub(super) fn tells(self, buffer: Buffer) -> bool {
+        use Buffer as B;
+        match self {
+            Self::Whole => true,
+            // Whom a request is for is settled when its head ends.
+            Self::Cut => buffer != B::HttpHost,
+            Self::Begun => !matches!(
+                buffer,
+                B::HttpHeader
+                    | B::HttpHeaderRaw
+                    | B::HttpHeaderNames
+                    | B::HttpStart
+                    | B::HttpCookie
+                    | B::HttpHost
+            ),
+        }
+    }
+}
+
+/// A line without its end.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// What stands before and behind the first `separator`.
+fn split(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|it| *it == separator)?;
+    Some((&bytes[..at], &bytes[at + 1..]))
+}
