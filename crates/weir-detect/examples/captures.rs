@@ -59,6 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 decoded,
                 is_rebuilt: false,
                 is_verified: false,
+                icrc: None,
                 port: None,
             };
             flows.inspect(&mut detector, now, &packet, &mut alerts);

@@ -5,6 +5,7 @@ mod limits;
 use std::sync::Arc;
 
 use weir_wire::frame::{Link, Time};
+use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Network, Parsed, Transport};
 
 use crate::alert::{Alerts, FlowView};
@@ -56,6 +57,8 @@ pub struct Packet<'a> {
     pub is_rebuilt: bool,
     /// Its transport checksum is right, or is left to an adapter: who received it knows that.
     pub is_verified: bool,
+    /// What a check of an RDMA packet's ICRC found, where there was one before.
+    pub icrc: Option<IcrcStatus>,
     /// By which of two ports it came, 0 or 1, where each end of a flow is beyond one of them: who
     /// speaks in another's name from the wrong side is of another flow.
     pub port: Option<u8>,
@@ -373,7 +376,7 @@ impl Detector {
         });
         let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
         let view = View::of(packet, &decoded).checked(checks);
-        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
+        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled || view.is_damaged);
         let mut events = Vec::new();
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {

@@ -349,7 +349,9 @@ impl Flow {
 
     /// Hears a packet of RDMA; whether it is one of several of its operation.
     pub(crate) fn hear_operation(&mut self, view: &View<'_>) -> bool {
-        view.parsed.rdma.is_some() && self.operations.get_or_insert_default().take(view)
+        // What its receiver drops is no piece of one.
+        let is_taken = view.parsed.rdma.is_some() && !view.is_damaged;
+        is_taken && self.operations.get_or_insert_default().take(view)
     }
 
     /// Whether a rule is new to a transaction, and if so, that it matched it.

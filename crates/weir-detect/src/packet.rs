@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::ip::{Ipv4Header, protocol};
 use weir_wire::parse::{Network, Parsed, Transport};
 use weir_wire::tcp::flags;
@@ -31,6 +32,9 @@ pub(crate) struct View<'a> {
     pub(crate) is_rebuilt: bool,
     /// Its transport checksum counts as right, whatever it is.
     pub(crate) is_verified: bool,
+    /// Its ICRC is wrong: whoever it is for drops it (IBTA Vol 1 s7.8).
+    pub(crate) is_damaged: bool,
+    pub(crate) icrc: Option<IcrcStatus>,
     /// A TCP segment that no receiver takes, for its checksum is wrong.
     pub(crate) is_spoiled: bool,
     /// Its payload is encrypted, and not looked at.
@@ -95,13 +99,22 @@ impl<'a> View<'a> {
     /// A packet of which a decoder knows that.
     pub(crate) fn of(packet: &Packet<'a>, decoded: &Decoded<'a>) -> Self {
         let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
-        Self { is_rebuilt: packet.is_rebuilt, is_verified: packet.is_verified, ..view }
+        let Packet { is_rebuilt, is_verified, icrc, .. } = *packet;
+        Self { is_rebuilt, is_verified, icrc, ..view }
     }
 
-    /// Looks at the checksum of a TCP segment, if that is asked for.
-    pub(crate) fn checked(self, checks_segments: bool) -> Self {
-        let checks = checks_segments && !self.is_verified;
-        let is_spoiled = checks && checksums::is_segment_wrong(self.bytes, self.parsed);
+    /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if that is
+    /// asked for.
+    pub(crate) fn checked(self, checks: bool) -> Self {
+        if !checks {
+            return self;
+        }
+        if self.parsed.rdma.is_some() {
+            let icrc = self.icrc.unwrap_or_else(|| icrc::check(self.bytes, self.parsed));
+            return Self { is_damaged: icrc == IcrcStatus::Invalid, ..self };
+        }
+        let is_wrong = || checksums::is_segment_wrong(self.bytes, self.parsed);
+        let is_spoiled = !self.is_verified && is_wrong();
         Self { is_spoiled, ..self }
     }
 
@@ -134,6 +147,8 @@ impl<'a> View<'a> {
             events,
             is_rebuilt: false,
             is_verified: false,
+            is_damaged: false,
+            icrc: None,
             is_spoiled: false,
             is_opaque: false,
             signs: 0,
@@ -172,13 +187,15 @@ impl<'a> View<'a> {
             Protocol::Ip => is_ip || parsed.rdma.is_some(),
             Protocol::Ipv4 => parsed.network == Network::Ipv4,
             Protocol::Ipv6 => parsed.network == Network::Ipv6,
-            Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self.is_tcp(),
+            Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => {
+                self.is_tcp() || (self.is_piece() && carries(protocol::TCP))
+            }
             Protocol::Udp => carries(17),
             Protocol::Icmp => carries(1) || carries(58),
             Protocol::Icmpv4 => carries(1),
             Protocol::Icmpv6 => carries(58),
             Protocol::Sctp => carries(protocol::SCTP),
-            Protocol::Rdma => parsed.rdma.is_some(),
+            Protocol::Rdma => parsed.rdma.is_some() && parsed.fragment.is_none(),
             application => {
                 let is_udp = carries(17);
                 (self.is_tcp() && !application.is_of_datagrams_alone())
@@ -189,7 +206,7 @@ impl<'a> View<'a> {
 
     /// Whether it is a piece of a datagram, which belongs to no flow until it is whole.
     pub(crate) fn is_piece(&self) -> bool {
-        self.parsed.fragment.is_some() && self.parsed.rdma.is_none()
+        self.parsed.fragment.is_some()
     }
 
     /// Whether it carries what an application may say.
@@ -198,7 +215,13 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self.parsed.transport, Transport::Tcp { .. })
+        matches!(self.transport(), Transport::Tcp { .. })
+    }
+
+    /// What a packet carries. A piece carries nothing: what the first one begins with is looked at
+    /// with the whole datagram, as in Suricata.
+    fn transport(&self) -> Transport {
+        if self.is_piece() { Transport::None } else { self.parsed.transport }
     }
 
     /// Whether addresses and ports are as `header` says, in one direction or, if it says so, the
@@ -206,7 +229,8 @@ impl<'a> View<'a> {
     pub(crate) fn fits(&self, header: &Header, is_answer: bool) -> bool {
         let has_ports = self.source_port != 0
             || self.destination_port != 0
-            || matches!(self.parsed.transport, Transport::Tcp { .. } | Transport::Udp { .. });
+            || matches!(self.transport(), Transport::Tcp { .. } | Transport::Udp { .. });
+        let has_ports = has_ports && !self.is_piece();
         let one_way = |from: (u128, u16), to: (u128, u16)| {
             let fits_port = |ports: &crate::rule::ranges::Ranges, port: u16| {
                 ports.is_all() || (has_ports && ports.contains(port.into()))
@@ -227,7 +251,7 @@ impl<'a> View<'a> {
     /// Whether a field of the headers is as the rule says; a field that the packet lacks is none.
     pub(crate) fn holds(&self, test: &HeaderTest) -> bool {
         let ipv4 = || self.ipv4();
-        let icmp = |at: usize| match self.parsed.transport {
+        let icmp = |at: usize| match self.transport() {
             Transport::Icmp { kind, .. } if icmp_has_id(kind) => self.icmp_word(at),
             _ => None,
         };
@@ -247,7 +271,11 @@ impl<'a> View<'a> {
             HeaderTest::Ipv4Id(numbers) => {
                 ipv4().is_some_and(|it| numbers.contain(it.id.get().into()))
             }
-            HeaderTest::IpProtocol(numbers) => numbers.contain(self.parsed.protocol.into()),
+            HeaderTest::IpProtocol(numbers) => {
+                let is_piece = self.parsed.network == Network::Ipv6 && self.is_piece();
+                let own = if is_piece { protocol::FRAGMENT } else { self.parsed.protocol };
+                numbers.contain(own.into())
+            }
             HeaderTest::FragmentBits { bits, how } => ipv4().is_some_and(|it| {
                 let word = it.fragment.get();
                 how.hold_of_fragment((word >> 13) as u8, *bits)
@@ -260,15 +288,15 @@ impl<'a> View<'a> {
             }
             HeaderTest::IpOption(wanted) => self.has_ip_option(*wanted),
             HeaderTest::SameAddress => self.source == self.destination,
-            HeaderTest::TcpFlags { bits, ignored, how } => match self.parsed.transport {
+            HeaderTest::TcpFlags { bits, ignored, how } => match self.transport() {
                 Transport::Tcp { flags, .. } => how.hold_of_segment(flags, *bits, *ignored),
                 _ => false,
             },
-            HeaderTest::TcpSequence(numbers) => match self.parsed.transport {
+            HeaderTest::TcpSequence(numbers) => match self.transport() {
                 Transport::Tcp { sequence, .. } => numbers.contain(sequence.into()),
                 _ => false,
             },
-            HeaderTest::TcpAcknowledgment(numbers) => match self.parsed.transport {
+            HeaderTest::TcpAcknowledgment(numbers) => match self.transport() {
                 Transport::Tcp { acknowledgment, .. } => numbers.contain(acknowledgment.into()),
                 _ => false,
             },
@@ -277,11 +305,11 @@ impl<'a> View<'a> {
                 .and_then(|it| it.get(14..16))
                 .is_some_and(|it| numbers.contain(u16::from_be_bytes([it[0], it[1]]).into())),
             HeaderTest::TcpMss(numbers) => self.mss().is_some_and(|it| numbers.contain(it.into())),
-            HeaderTest::IcmpType(numbers) => match self.parsed.transport {
+            HeaderTest::IcmpType(numbers) => match self.transport() {
                 Transport::Icmp { kind, .. } => numbers.contain(kind.into()),
                 _ => false,
             },
-            HeaderTest::IcmpCode(numbers) => match self.parsed.transport {
+            HeaderTest::IcmpCode(numbers) => match self.transport() {
                 Transport::Icmp { code, .. } => numbers.contain(code.into()),
                 _ => false,
             },
@@ -329,7 +357,7 @@ impl<'a> View<'a> {
                     }
                 }
             }
-            HeaderTest::Icmpv6Mtu(numbers) => match self.parsed.transport {
+            HeaderTest::Icmpv6Mtu(numbers) => match self.transport() {
                 Transport::Icmp { kind: 2, .. } if self.parsed.protocol == 58 => {
                     let word = |at| self.icmp_word(at);
                     let mtu = word(4).zip(word(6)).map(|(high, low)| high << 16 | low);
@@ -356,7 +384,7 @@ impl<'a> View<'a> {
         let transport = usize::from(self.parsed.transport_offset);
         let payload = usize::from(self.parsed.payload_offset);
         let end = self.parsed.end as usize;
-        let is_icmp = matches!(self.parsed.transport, Transport::Icmp { .. });
+        let is_icmp = matches!(self.transport(), Transport::Icmp { .. });
         let range = match buffer {
             Buffer::IpSource | Buffer::IpDestination => {
                 let address = match buffer {

@@ -128,8 +128,10 @@ impl FlowTable {
     /// The flow of a packet, and whether the end that is first in the key sent it.
     fn key(&self, packet: &Packet<'_>) -> (Key, bool) {
         // A gateway's two sides may tag differently: only a decoder tells flows apart by VLANs.
-        let decoded = packet.decoded.filter(|_| !self.ignores_vlans);
-        key(packet, decoded.map(|it| it.vlans).unwrap_or_default())
+        let vlans = packet.decoded.map(|it| it.vlans).filter(|_| !self.ignores_vlans);
+        // A tag with a priority alone is of no VLAN (IEEE 802.1Q s6.9.1).
+        let vlans = vlans.filter(|it| it.ids().iter().any(|id| *id != 0));
+        key(packet, vlans.unwrap_or_default())
     }
 
     /// What rules have noted of a packet's flow.
@@ -537,6 +539,7 @@ mod tests {
                 decoded: None,
                 is_rebuilt: false,
                 is_verified: false,
+                icrc: None,
                 port: None,
             };
             let Self { table, detector, alerts } = self;

@@ -59,6 +59,7 @@ pub fn each(
             decoded: None,
             is_rebuilt: false,
             is_verified: false,
+            icrc: None,
             port: None,
         };
         let decision = flows.inspect(&mut detector, now, &packet, &mut alerts);

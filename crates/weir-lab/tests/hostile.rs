@@ -192,6 +192,7 @@ fn a_queue_pair_that_was_silent_may_begin_anew() {
                     decoded: None,
                     is_rebuilt: false,
                     is_verified: false,
+                    icrc: None,
                     port: None,
                 };
                 let _ = flows.inspect(&mut detector, now, &packet, &mut alerts);

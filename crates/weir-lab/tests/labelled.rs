@@ -42,6 +42,7 @@ fn told(rules: &Arc<RuleSet>, path: &Path) -> (Vec<u32>, u64) {
                     decoded: None,
                     is_rebuilt: false,
                     is_verified: false,
+                    icrc: None,
                     port: None,
                 };
                 flows.inspect(&mut detector, frame.meta.time, &packet, &mut alerts);

@@ -529,6 +529,13 @@ messages! {
     APR AlternatePathResponse AlternatePathResponse "Answers a proposal of another path.";
 }
 
+/// The connection management message of a datagram, as [`mad::padded`] has it.
+pub fn message_of(datagram: &[u8; mad::MAD_LEN]) -> Option<Message<'_>> {
+    let (header, body) = MadHeader::ref_from_prefix(datagram).ok()?;
+    let is_of_connections = header.management_class == class::COMMUNICATION;
+    is_of_connections.then(|| Message::view(header.attribute_id.get(), body)).flatten()
+}
+
 /// The packet's connection management message, with its datagram's header.
 #[inline]
 pub fn message<'a>(bytes: &'a [u8], parsed: &Parsed) -> Option<(&'a MadHeader, Message<'a>)> {

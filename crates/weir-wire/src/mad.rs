@@ -77,6 +77,26 @@ pub fn offset(bytes: &[u8], parsed: &Parsed) -> Option<usize> {
     (is_mad && bytes.len() >= start + MAD_LEN).then_some(start)
 }
 
+/// The header of the packet's management datagram, of one too that is shorter than it has to be:
+/// Linux reads such a one as if it were whole.
+#[inline]
+pub fn header<'a>(bytes: &'a [u8], parsed: &Parsed) -> Option<&'a MadHeader> {
+    let rdma = parsed.rdma.as_ref().filter(|it| is_management(it))?;
+    let payload = rdma.payload(bytes);
+    MadHeader::ref_from_prefix(payload).ok().map(|it| it.0)
+}
+
+/// The packet's management datagram as its receiver reads it: what one that is shorter than it has
+/// to be does not have is 0.
+pub fn padded(bytes: &[u8], parsed: &Parsed) -> Option<[u8; MAD_LEN]> {
+    let rdma = parsed.rdma.as_ref().filter(|it| is_management(it))?;
+    let payload = rdma.payload(bytes);
+    let length = payload.len().min(MAD_LEN);
+    let mut datagram = [0; MAD_LEN];
+    datagram[..length].copy_from_slice(&payload[..length]);
+    (length >= MadHeader::LEN).then_some(datagram)
+}
+
 /// The header of the packet's management datagram, and the 232 bytes behind it.
 #[inline]
 pub fn mad<'a>(bytes: &'a [u8], parsed: &Parsed) -> Option<(&'a MadHeader, &'a [u8])> {
@@ -84,9 +104,10 @@ pub fn mad<'a>(bytes: &'a [u8], parsed: &Parsed) -> Option<(&'a MadHeader, &'a [
     MadHeader::ref_from_prefix(bytes.get(start..start + MAD_LEN)?).ok()
 }
 
-/// Whether a packet goes to a management queue pair as management datagrams do.
+/// Whether a packet goes to a management queue pair as management datagrams do; immediate data are
+/// none of theirs, and nothing to who receives them.
 #[inline]
 pub fn is_management(rdma: &Rdma) -> bool {
-    rdma.opcode == Opcode::UD_SEND_ONLY
+    matches!(rdma.opcode, Opcode::UD_SEND_ONLY | Opcode::UD_SEND_ONLY_IMMEDIATE)
         && matches!(rdma.destination_qp, Qpn::SUBNET_MANAGEMENT | Qpn::GENERAL_SERVICES)
 }

@@ -115,7 +115,8 @@ impl Text {
     /// What to warn of in rules that were made of it, each with what to do.
     pub fn warnings(&self, rules: &RuleSet, report: &LoadReport) -> Vec<(String, &'static str)> {
         let unknown = classes::unknown(rules, &self.options.classes);
-        let left_out = left_out(report).map(|it| (it, SEE_REFUSED));
+        let remedy = if report.enabled == 0 { ADD_RULES } else { SEE_REFUSED };
+        let left_out = left_out(report).map(|it| (it, remedy));
         let sids: BTreeSet<u32> = rules.sids().collect();
         let unknown_sids = self.options.would_drop.difference(&sids);
         let unknown_sids =
@@ -373,6 +374,9 @@ const CORRECT_SID: &str = "correct the number, or leave it out";
 /// What to do about classes that nobody knows.
 const ADD_CLASSES: &str = "write them into a classification.config among the rule files";
 
+/// What to do where no rule is.
+const ADD_RULES: &str = "a folder's rules are in files that end in .rules";
+
 /// Where it is told which rules do not run.
 pub const SEE_REFUSED: &str = "`weir rules check PATH` names each, and the keyword that stops it";
 
@@ -382,7 +386,8 @@ pub fn left_out(report: &LoadReport) -> Option<String> {
     const NAMED_MAX: usize = 6;
     let (refused, enabled) = (report.refused.len(), report.enabled);
     if refused == 0 {
-        return (report.runnable == 0).then(|| "no rule runs: nothing is looked for".to_owned());
+        let none = "no rule runs, since none is there: nothing is looked for";
+        return (report.runnable == 0).then(|| none.to_owned());
     }
     let mut by_keyword: Vec<_> = report.by_keyword().into_iter().collect();
     by_keyword.sort_by_key(|(_, count)| Reverse(*count));

@@ -10,7 +10,7 @@ use super::distinct::Distinct;
 use super::guid::{GuidChange, Guids, Host};
 use super::idle::{self, Idle};
 use super::pair::{Access, Pair};
-use super::queue_pair::{QueuePair, is_request, is_unreliable};
+use super::queue_pair::{QueuePair, content, is_request, is_unreliable};
 use super::table::Table;
 use super::tally::{MarkChange, Tally};
 use super::{NS_PER_S, Signs, Watch, parts};
@@ -139,12 +139,28 @@ pub(super) struct Attacks {
     guids: Option<Guids>,
     /// Connections that nobody uses, where a rule asks.
     idle: Option<Idle>,
+    /// Connections that were asked for, by who asked whom and the name that he gave it.
+    asked: Table<Asked>,
     /// The R_Keys that a source uses.
     source_keys: Table<Distinct>,
     marks: Tally,
+    /// Nobody else knows which bytes of a request are compared with those of another.
+    secret: u64,
 }
 
 type Hosts = (u128, u128);
+
+/// A connection that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Asked {
+    /// The channel adapter and queue pair of who asked: a REQ that is sent again has the same.
+    adapter: u64,
+    queue_pair: u32,
+    /// It is neither complete nor refused.
+    is_open: bool,
+    /// A REP came.
+    is_answered: bool,
+}
 
 impl Attacks {
     pub(super) fn new(watches: &[Watch], seed: u64) -> Option<Self> {
@@ -170,8 +186,10 @@ impl Attacks {
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
             guids,
             idle,
+            asked: Table::new(ENTRIES_MAX, seed ^ 9),
             source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
+            secret: seed ^ 10,
         })
     }
 
@@ -293,45 +311,82 @@ impl Attacks {
     }
 
     fn management(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
-        let Some((header, _)) = mad::mad(view.bytes, view.parsed) else { return 0 };
+        let Some(header) = mad::header(view.bytes, view.parsed) else { return 0 };
         if is_subnet_change(header, rdma) {
             return self.mark(now, Attack::RogueSm, (view.source, 0), 1);
         }
-        if header.management_class != mad::class::COMMUNICATION {
-            return 0;
-        }
-        let (there, back) = ((view.source, view.destination), (view.destination, view.source));
-        let others = self.adapter(now, view) | self.unused(now, view);
-        let signs = match header.attribute_id.get() {
-            cm::attribute::REQ => {
-                self.renew(now, view);
+        let datagram = mad::padded(view.bytes, view.parsed);
+        let Some(message) = datagram.as_ref().and_then(cm::message_of) else { return 0 };
+        let others = self.adapter(now, view, &message) | self.unused(now, view, &message);
+        others | self.connection(now, (view.source, view.destination), &message)
+    }
+
+    /// A message of connection management: only what belongs to one that was asked for completes
+    /// it, refuses it, or begins its queue pairs anew.
+    fn connection(&mut self, now: Time, there: Hosts, message: &cm::Message<'_>) -> Signs {
+        let back = (there.1, there.0);
+        match message {
+            cm::Message::Request(it) => {
                 self.pair(now, there).has_asked = true;
-                self.mark(now, Attack::QpExhaustion, (view.source, 0), 1)
+                let asked = self.asked.enter(now, (there, it.local_comm_id.get())).0;
+                let (adapter, queue_pair) = (it.local_ca_guid.get(), it.local_qpn().value());
+                let is_again =
+                    asked.is_open && (asked.adapter, asked.queue_pair) == (adapter, queue_pair);
+                if is_again {
+                    return self.marked(now, Attack::QpExhaustion, (there.0, 0));
+                }
+                *asked = Asked { adapter, queue_pair, is_open: true, is_answered: false };
+                return self.mark(now, Attack::QpExhaustion, (there.0, 0), 1);
             }
-            cm::attribute::REP => {
-                self.renew(now, view);
-                0
+            cm::Message::Reply(it) => {
+                let asked = self.asked.get((back, it.remote_comm_id.get()));
+                let asked = asked.filter(|it| it.is_open && !it.is_answered);
+                if let Some(asked) = asked {
+                    asked.is_answered = true;
+                    let queue_pair = asked.queue_pair;
+                    self.renew(back, it.local_qpn().value());
+                    self.renew(there, queue_pair);
+                }
             }
-            // It is used, or was refused.
-            cm::attribute::RTU => {
-                self.unmark(now, Attack::QpExhaustion, (view.source, 0));
-                0
+            // It is used.
+            cm::Message::Ready(it) => {
+                let asked = self.asked.get((there, it.local_comm_id.get()));
+                if let Some(asked) = asked.filter(|it| it.is_open && it.is_answered) {
+                    *asked = Asked::default();
+                    self.unmark(now, Attack::QpExhaustion, (there.0, 0));
+                }
             }
-            cm::attribute::REJ => {
-                self.unmark(now, Attack::QpExhaustion, (back.0, 0));
-                0
+            cm::Message::Reject(it) => {
+                let by_responder = (back, it.remote_comm_id.get());
+                let by_requester = (there, it.local_comm_id.get());
+                for (hosts, name) in [by_responder, by_requester] {
+                    let asked = self.asked.get((hosts, name));
+                    if let Some(asked) = asked.filter(|it| it.is_open) {
+                        *asked = Asked::default();
+                        self.unmark(now, Attack::QpExhaustion, (hosts.0, 0));
+                    }
+                }
             }
-            _ => 0,
-        };
-        others | signs
+            _ => {}
+        }
+        0
+    }
+
+    /// A connection begins: PSNs of a queue pair that it names begin anew.
+    fn renew(&mut self, hosts: Hosts, queue_pair: u32) {
+        for is_unreliable in [false, true] {
+            if let Some(known) = self.queue_pairs.get((hosts, queue_pair, is_unreliable)) {
+                *known = QueuePair::default();
+            }
+        }
     }
 
     /// A REQ or REP says whose channel adapter it comes from.
-    fn adapter(&mut self, now: Time, view: &View<'_>) -> Signs {
+    fn adapter(&mut self, now: Time, view: &View<'_>, message: &cm::Message<'_>) -> Signs {
         let Some(guids) = &mut self.guids else { return 0 };
-        let guid = match cm::message(view.bytes, view.parsed) {
-            Some((_, cm::Message::Request(request))) => request.local_ca_guid.get(),
-            Some((_, cm::Message::Reply(reply))) => reply.local_ca_guid.get(),
+        let guid = match message {
+            cm::Message::Request(request) => request.local_ca_guid.get(),
+            cm::Message::Reply(reply) => reply.local_ca_guid.get(),
             _ => return 0,
         };
         let host = Host { mac: view.parsed.link.source.0, address: view.source };
@@ -342,11 +397,10 @@ impl Attacks {
     }
 
     /// Whether the sender of a message has too many connections that nobody uses.
-    fn unused(&mut self, now: Time, view: &View<'_>) -> Signs {
+    fn unused(&mut self, now: Time, view: &View<'_>, message: &cm::Message<'_>) -> Signs {
         let Some(idle) = &mut self.idle else { return 0 };
         let hosts = (view.source, view.destination);
-        let message = cm::message(view.bytes, view.parsed);
-        let ended = message.and_then(|(_, message)| idle.manage(now, hosts, &message));
+        let ended = idle.manage(now, hosts, message);
         for change in idle.ripen(now).into_iter().flatten().chain(ended) {
             self.count_idle(now, change);
         }
@@ -358,14 +412,6 @@ impl Attacks {
         match change.is_more {
             true => _ = self.mark(now, Attack::IdleQueuePairs, hosts, 1),
             false => self.unmark(now, Attack::IdleQueuePairs, hosts),
-        }
-    }
-
-    /// A connection begins: PSNs of queue pairs between the two begin anew.
-    fn renew(&mut self, now: Time, view: &View<'_>) {
-        for hosts in [(view.source, view.destination), (view.destination, view.source)] {
-            let pair = self.pair(now, hosts);
-            pair.epoch = pair.epoch.wrapping_add(1);
         }
     }
 
@@ -426,13 +472,19 @@ impl Attacks {
     }
 
     fn exfiltrated(&mut self, now: Time, view: &View<'_>) -> Signs {
-        let kib = (view.payload.len() as u32).div_ceil(1024);
-        self.mark(now, Attack::Exfiltration, (view.source, view.destination), kib)
+        let hosts = (view.source, view.destination);
+        let bytes = &mut self.pair(now, hosts).answered_bytes;
+        *bytes += view.payload.len() as u32;
+        let kib = *bytes / 1024;
+        *bytes %= 1024;
+        self.mark(now, Attack::Exfiltration, hosts, kib)
     }
 
     fn request(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let mut signs = self.load(now, view, rdma);
-        if let Some(key) = remote_key(view.bytes, view.parsed) {
+        // The key of a request for nothing is not looked at (IBTA Vol 1 C9-88).
+        let is_empty = ext::reth(view.bytes, rdma).is_some_and(|it| it.dma_length.get() == 0);
+        if let Some(key) = remote_key(view.bytes, view.parsed).filter(|_| !is_empty) {
             signs |= self.access(now, view, rdma, key);
         }
         if is_request(rdma) {
@@ -509,7 +561,9 @@ impl Attacks {
         if begins {
             *queue_pair = QueuePair::of(epoch, now);
         }
-        let wrong = queue_pair.take(now, view.bytes, view.parsed, rdma, view.source_port);
+        let content = content(self.secret, view.bytes, view.parsed, rdma);
+        let wrong =
+            queue_pair.take(now, (view.bytes, view.parsed, rdma), content, view.source_port);
         if begins && let Some(idle) = &mut self.idle {
             let direction = (view.source, view.destination, rdma.destination_qp.value());
             if let Some(change) = idle.used(direction) {
@@ -563,6 +617,7 @@ fn is_subnet_change(header: &mad::MadHeader, rdma: &Rdma) -> bool {
 mod tests {
     use weir_wire::frame::Link;
     use weir_wire::parse::parse;
+    use zerocopy::{FromZeros, IntoBytes};
 
     use super::super::queue_pair::tests::frame;
     use super::*;
@@ -691,9 +746,9 @@ mod tests {
     fn remote_keys_are_counted_by_their_entries() {
         let mut given = Given::watching("key_saturation, count 100, seconds 10");
         for key in 0..256 {
-            assert!(!given.access(WRITE_ONLY, 0, 0x1200 + key, 0), "registered anew: {key}");
+            assert!(!given.access(WRITE_ONLY, 0, 0x1200 + key, 4), "registered anew: {key}");
         }
-        let told = (0..200).position(|key| given.access(WRITE_ONLY, 0, 0x2000 + (key << 8), 0));
+        let told = (0..200).position(|key| given.access(WRITE_ONLY, 0, 0x2000 + (key << 8), 4));
         assert!(told.is_some_and(|it| (95..=100).contains(&it)), "{told:?}");
     }
 
@@ -758,5 +813,127 @@ mod tests {
         }
         let sent = [0x70_0000, 60_001, 0x70_0001, 60_002];
         assert!(sent.iter().any(|psn| given.look(&frame(0x24, *psn, None, &[1; 4]))));
+    }
+
+    /// A message of connection management from a host to the other, in a datagram of so many bytes
+    /// and such an opcode.
+    fn told(is_answer: bool, attribute: u16, message: &[u8], length: usize, opcode: u8) -> Vec<u8> {
+        let mut datagram = vec![0; mad::MadHeader::LEN];
+        datagram[..4].copy_from_slice(&[1, mad::class::COMMUNICATION, 2, 3]);
+        datagram[16..18].copy_from_slice(&attribute.to_be_bytes());
+        datagram.extend_from_slice(message);
+        datagram.truncate(length);
+        let before: &[u8] = if opcode == 0x65 { &[0; 12] } else { &[0; 8] };
+        let mut bytes = frame(opcode, 0, None, &[before, &datagram].concat());
+        bytes[14 + 20 + 8 + 7] = 1;
+        if is_answer {
+            let ends = bytes[26..34].to_vec();
+            bytes[26..30].copy_from_slice(&ends[4..]);
+            bytes[30..34].copy_from_slice(&ends[..4]);
+        }
+        bytes
+    }
+
+    fn request(name: u32, opcode: u8, length: usize) -> Vec<u8> {
+        let mut request = cm::ConnectRequest::new_zeroed();
+        request.local_comm_id.set(name);
+        request.local_qpn_and_resources.set((0x100 + name) << 8);
+        told(false, cm::attribute::REQ, request.as_bytes(), length, opcode)
+    }
+
+    fn reply(name: u32, queue_pair: u32) -> Vec<u8> {
+        let mut reply = cm::ConnectReply::new_zeroed();
+        reply.remote_comm_id.set(name);
+        reply.local_qpn.set(queue_pair << 8);
+        told(true, cm::attribute::REP, reply.as_bytes(), mad::MAD_LEN, 0x64)
+    }
+
+    fn ready(name: u32) -> Vec<u8> {
+        let mut ready = cm::Plain::new_zeroed();
+        ready.local_comm_id.set(name);
+        told(false, cm::attribute::RTU, ready.as_bytes(), mad::MAD_LEN, 0x64)
+    }
+
+    #[test]
+    fn a_connection_counts_once_until_it_is_complete_or_refused() {
+        const WATCHED: &str = "qp_exhaustion, count 8, seconds 10";
+        let whole = |name| request(name, 0x64, mad::MAD_LEN);
+        let mut given = Given::watching(WATCHED);
+        for turn in 0..40 {
+            assert!(!given.look(&whole(turn % 7)), "sent again");
+        }
+        let mut given = Given::watching(WATCHED);
+        for name in 0..40 {
+            assert!(!given.look(&whole(name)), "{name}");
+            given.look(&reply(name, 1));
+            given.look(&ready(name));
+        }
+        let mut given = Given::watching(WATCHED);
+        for name in 0..40 {
+            assert!(!given.look(&whole(name)), "{name}");
+            let mut reject = cm::Reject::new_zeroed();
+            reject.remote_comm_id.set(name);
+            let reject = reject.as_bytes();
+            given.look(&told(true, cm::attribute::REJ, reject, mad::MAD_LEN, 0x64));
+        }
+        // What completes no connection, or one that nobody answered, leaves it open.
+        for others in [0xdead, 0] {
+            let mut given = Given::watching(WATCHED);
+            let told = (1..=8).map(|name| {
+                let is_told = given.look(&whole(name));
+                given.look(&ready(name + others));
+                is_told
+            });
+            assert_eq!(told.filter(|it| *it).count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_is_short_or_has_immediate_data_is_one_for_its_receiver() {
+        for (opcode, length) in [(0x64, 100), (0x65, mad::MAD_LEN), (0x64, mad::MadHeader::LEN + 8)]
+        {
+            let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
+            let told = (0..8).map(|name| given.look(&request(name, opcode, length)));
+            assert_eq!(told.filter(|it| *it).count(), 1, "{opcode:x} {length}");
+        }
+        let mut given = Given::watching("rogue_sm, count 1, seconds 10");
+        let mut bytes = request(1, 0x65, 40);
+        (bytes[14 + 20 + 8 + 12 + 12 + 1], bytes[14 + 20 + 8 + 12 + 12 + 3]) =
+            (mad::class::SUBNET_LID_ROUTED, METHOD_SET);
+        assert!(given.look(&bytes));
+    }
+
+    #[test]
+    fn only_the_answer_to_a_request_begins_psns_anew_and_those_it_names() {
+        const SEND: u8 = 0x04;
+        let far = |turn: u32| 0x80_0000 * (turn % 2) + 0x1_0000 * turn;
+        let injected = |others: &[Vec<u8>]| {
+            let mut given = Given::watching("psn_injection, count 8, seconds 60");
+            (0..40).any(|turn| {
+                others.iter().for_each(|it| _ = given.look(it));
+                given.look(&frame(SEND, far(turn), None, b"data"))
+            })
+        };
+        assert!(injected(&[]));
+        assert!(injected(&[reply(7, 0x11)]), "nobody asked");
+        assert!(injected(&[request(7, 0x64, mad::MAD_LEN), reply(7, 0x12)]), "another queue pair");
+        assert!(!injected(&[request(7, 0x64, mad::MAD_LEN), reply(7, 0x11), ready(7)]));
+    }
+
+    #[test]
+    fn access_to_nothing_grants_nothing() {
+        let mut given = Given::watching("key_guessing, count 5, seconds 10");
+        for key in 0..15 {
+            for address in [0, u64::MAX] {
+                given.access(WRITE_ONLY, address, 0x1000 + key, 0);
+                given.answer(0);
+            }
+        }
+        let told = (0..15).any(|key| {
+            let is_told = given.access(WRITE_ONLY, 0x7f00_0000, 0x1000 + key, 8);
+            given.answer(0x62);
+            is_told
+        });
+        assert!(told);
     }
 }

@@ -154,7 +154,11 @@ impl Watcher {
         let mut signs =
             floods.as_mut().map_or(0, |it| it.look(now, flow, direction, view, is_unasked));
         signs |= scans.as_mut().map_or(0, |it| it.look(now, view));
-        signs | attacks.as_mut().map_or(0, |it| it.look(now, view))
+        // What its receiver drops does nothing to it, and says nothing of who answers; a piece is
+        // looked at with the whole datagram.
+        let is_looked_at = !view.is_damaged && view.parsed.fragment.is_none();
+        let attacks = attacks.as_mut().filter(|_| is_looked_at);
+        signs | attacks.map_or(0, |it| it.look(now, view))
     }
 
     /// Keeps what is counted for other workers from now on.

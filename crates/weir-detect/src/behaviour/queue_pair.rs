@@ -18,8 +18,9 @@ const PACKET_NS: u64 = 32;
 const MTU_MIN: u32 = 256;
 /// Requests whose content is remembered.
 const REMEMBERED: usize = 16;
-/// Bytes at each end of a payload that stand for it.
+/// Bytes at each end of a payload that stand for it, and words of 8 bytes elsewhere.
 const ENDS: usize = 48;
+const WORDS: usize = 16;
 
 /// One direction of a connected queue pair.
 ///
@@ -89,19 +90,17 @@ impl QueuePair {
         Self { epoch, last, ..Self::default() }
     }
 
-    /// Takes a request into account.
+    /// Takes a request into account, of such [`content`].
     pub(super) fn take(
         &mut self,
         now: Time,
-        bytes: &[u8],
-        parsed: &Parsed,
-        rdma: &Rdma,
+        (bytes, parsed, rdma): (&[u8], &Parsed, &Rdma),
+        content: u32,
         port: u16,
     ) -> Wrong {
         let psn = rdma.psn;
         let silent_ns = now.since_ns(self.last);
         self.last = now;
-        let content = content(bytes, parsed, rdma);
         let mut wrong = Wrong { is_from_other_port: self.is_other_port(port), ..Wrong::default() };
         if !self.is_known {
             self.is_known = true;
@@ -188,16 +187,25 @@ fn continues(opcode: Opcode) -> Option<Operation> {
     continues.then(|| opcode.operation())
 }
 
-/// What stands behind the BTH, by its ends and length: the same for a packet that is sent again.
-fn content(bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
+/// What stands behind the BTH, by its length, its ends and some of its words, which nobody knows
+/// without the secret: the same for a packet that is sent again.
+pub(super) fn content(secret: u64, bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
     let end = rdma.icrc_offset.map_or(parsed.end as usize, usize::from);
     let begin = usize::from(rdma.bth_offset) + 12;
     let bytes = bytes.get(begin..end).unwrap_or_default();
-    let mut hasher = Keyed(0).build_hasher();
+    let mut hasher = Keyed(secret).build_hasher();
     hasher.write_u8(rdma.opcode.0);
     hasher.write_usize(bytes.len());
     hasher.write(&bytes[..bytes.len().min(ENDS)]);
     hasher.write(&bytes[bytes.len().saturating_sub(ENDS)..]);
+    if bytes.len() > 2 * ENDS {
+        let mut place = secret;
+        for _ in 0..WORDS {
+            place = place.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ secret;
+            let at = place as usize % (bytes.len() - 8);
+            hasher.write(&bytes[at..at + 8]);
+        }
+    }
     hasher.finish() as u32
 }
 
@@ -252,7 +260,8 @@ pub(super) mod tests {
             let bytes = frame(opcode, psn & 0xff_ffff, length, payload);
             let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
             let rdma = parsed.rdma.expect("RDMA");
-            self.queue_pair.take(self.now, &bytes, &parsed, &rdma, 0xc001)
+            let content = content(7, &bytes, &parsed, &rdma);
+            self.queue_pair.take(self.now, (&bytes, &parsed, &rdma), content, 0xc001)
         }
 
         fn send(&mut self, opcode: u8, psn: u32) -> Wrong {

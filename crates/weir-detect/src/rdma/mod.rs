@@ -196,12 +196,12 @@ impl RdmaTest {
                 IcrcStatus::Invalid => !*is_valid,
                 _ => false,
             },
-            Self::Cm(messages) => mad::mad(bytes, parsed).is_some_and(|(header, _)| {
+            Self::Cm(messages) => mad::header(bytes, parsed).is_some_and(|header| {
                 header.management_class == mad::class::COMMUNICATION
                     && messages.contains(&header.attribute_id.get())
             }),
             Self::Mad { class, method, attribute } => {
-                mad::mad(bytes, parsed).is_some_and(|(header, _)| {
+                mad::header(bytes, parsed).is_some_and(|header| {
                     let holds = |numbers: &Option<Numbers>, field: u64| {
                         numbers.is_none_or(|it| it.contain(field))
                     };

@@ -38,6 +38,8 @@ const RULES_MAX: usize = 256;
 /// Operations and versions of them, of one sender to one queue pair, at most. Of the lightest the
 /// one that no packet came for the longest gives way.
 const OPERATIONS_MAX: usize = 8;
+/// Those of them that have ended, at most.
+const ENDED_MAX: usize = 2;
 /// Chains of PSNs, likewise.
 const CHAINS_MAX: usize = 8;
 /// The smallest packets of a path (IBTA Vol 1 s9.4): a READ takes a PSN for each of its answers.
@@ -253,8 +255,8 @@ impl Operations {
         }
         if self.under_way.len() == OPERATIONS_MAX {
             let others = &self.under_way[..OPERATIONS_MAX - self.at_hand];
-            let Some(place) = lightest(others.iter().map(|it| it.weight)) else { return };
-            if self.at_hand > 0 && others[place].weight > operation.weight {
+            let Some(place) = lightest(others.iter().map(Operation::standing)) else { return };
+            if self.at_hand > 0 && others[place].standing() > operation.standing() {
                 return;
             }
             self.under_way.remove(place);
@@ -269,15 +271,15 @@ impl Operations {
         &mut self.under_way[others..]
     }
 
-    /// Forgets those at hand that are whole.
+    /// The packet at hand was looked at. Of operations that have ended a few are kept: their last
+    /// packet may come again, with other bytes, for a receiver that did not take the first one.
     pub(crate) fn let_go(&mut self) {
-        let others = self.under_way.len() - self.at_hand;
-        let mut place = 0;
-        self.under_way.retain(|it| {
-            place += 1;
-            place <= others || !it.is_whole()
-        });
         self.at_hand = 0;
+        while self.under_way.iter().filter(|it| it.is_ended).count() > ENDED_MAX
+            && let Some(place) = lightest(self.under_way.iter().map(Operation::standing))
+        {
+            self.under_way.remove(place);
+        }
     }
 
     /// Other rules will look.
@@ -290,8 +292,8 @@ impl Operations {
 }
 
 /// The place of the first of those that weigh least.
-fn lightest(weights: impl Iterator<Item = u32>) -> Option<usize> {
-    weights.enumerate().min_by_key(|it| it.1).map(|it| it.0)
+fn lightest<W: Ord>(weights: impl Iterator<Item = W>) -> Option<usize> {
+    weights.enumerate().min_by(|one, other| one.1.cmp(&other.1)).map(|it| it.0)
 }
 
 impl Operation {
@@ -327,6 +329,11 @@ impl Operation {
             self.new = other.new.clone();
         }
         is_same
+    }
+
+    /// What gives way first: operations that have ended, and of both kinds those that weigh least.
+    fn standing(&self) -> (bool, u32) {
+        (!self.is_ended, self.weight)
     }
 
     /// Whether `other` has come as far, with the same bytes.

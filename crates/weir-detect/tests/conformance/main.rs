@@ -136,6 +136,7 @@ fn ours(folder: &Path, rules: RuleSet) -> (BTreeSet<Pair>, BTreeSet<BTreeSet<Str
                 decoded: None,
                 is_rebuilt: false,
                 is_verified: false,
+                icrc: None,
                 port: None,
             };
             detector.inspect(Time(time_ns), slot, direction, &packet, &mut alerts);

@@ -38,6 +38,7 @@ pub(crate) fn exercise(input: &[u8]) {
             decoded: None,
             is_rebuilt: false,
             is_verified: false,
+            icrc: None,
             port: None,
         };
         let decision = detector.inspect(Time(1), &mut slot, direction, &packet, &mut alerts);

@@ -160,6 +160,7 @@ pub(crate) fn matched(input: &[u8]) -> BTreeSet<u32> {
             decoded: None,
             is_rebuilt: false,
             is_verified: false,
+            icrc: None,
             port: None,
         };
         packets += 1;

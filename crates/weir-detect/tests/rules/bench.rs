@@ -9,6 +9,7 @@ use weir_detect::{
 };
 use weir_wire::checksum::{Sum, pseudo_header_v4};
 use weir_wire::frame::{Link, Time};
+use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::parse;
 
 pub(crate) const CLIENT: [u8; 4] = [192, 0, 2, 1];
@@ -38,6 +39,8 @@ pub(crate) struct Bench {
     pub(crate) server_port: u16,
     /// Who receives its packets knows their checksums to be right, or unfinished.
     pub(crate) is_verified: bool,
+    /// What a check of its packets' ICRC found before.
+    pub(crate) icrc: Option<IcrcStatus>,
     /// Next sequence numbers of client and server.
     pub(crate) next: [u32; 2],
 }
@@ -70,6 +73,7 @@ impl Bench {
             now,
             server_port: 80,
             is_verified: false,
+            icrc: None,
             next: [1000, 5000],
         }
     }
@@ -91,6 +95,7 @@ impl Bench {
             decoded: None,
             is_rebuilt: false,
             is_verified: self.is_verified,
+            icrc: self.icrc,
             port: None,
         };
         self.now = self.now.plus_ns(1000);

@@ -212,3 +212,42 @@ fn the_layer_behind_the_last_one_counts_as_vlan_0() {
     bench.send(Direction::Initiator, &frame);
     assert_eq!(bench.alerted(), [1, 2]);
 }
+
+/// As Suricata 8.0.7 does: what it carries is looked at when it is whole.
+#[test]
+fn a_piece_of_a_datagram_has_a_protocol_and_no_ports_and_no_header() {
+    let rules = "alert udp any any -> any any (msg:\"any\"; sid:1;)\n\
+                 alert udp any any -> any 53 (msg:\"port\"; sid:2;)\n\
+                 alert udp any any -> any !54 (msg:\"other port\"; sid:3;)\n\
+                 alert icmp any any -> any any (msg:\"any\"; sid:4;)\n\
+                 alert icmp any any -> any any (itype:8; sid:5;)\n\
+                 alert tcp any any -> any any (msg:\"any\"; sid:6;)\n\
+                 alert tcp any any -> any any (flags:S; sid:7;)\n\
+                 alert rdma any any -> any any (msg:\"any\"; sid:8;)";
+    let with = |protocol: u8, carried: &[u8]| {
+        let mut frame = udp(CLIENT, SERVER, 40_000, 53, &[b'a'; 64]);
+        frame[23] = protocol;
+        frame[34..34 + carried.len()].copy_from_slice(carried);
+        frame
+    };
+    let mut syn = [0; 20];
+    (syn[12], syn[13]) = (0x50, 2);
+    let roce = crate::bench::roce(4, 1, 1, b"data");
+    for (frame, whole, piece) in [
+        (with(17, &[]), vec![1, 2, 3], vec![1]),
+        (with(1, &[8, 0, 0, 0]), vec![4, 5], vec![4]),
+        (with(6, &syn), vec![6, 7], vec![6]),
+        (roce, vec![1, 3, 8], vec![1]),
+    ] {
+        let found = |more_follow: bool| {
+            let mut frame = frame.clone();
+            frame[20] |= if more_follow { 0x20 } else { 0 };
+            let mut bench = Bench::new(rules);
+            bench.send(Direction::Initiator, &frame);
+            let mut found = bench.alerted();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!((found(false), found(true)), (whole, piece));
+    }
+}

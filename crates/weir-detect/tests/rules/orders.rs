@@ -178,6 +178,7 @@ impl Table {
             decoded: None,
             is_rebuilt: false,
             is_verified: true,
+            icrc: None,
             port: None,
         };
         self.now = self.now.plus_ns(1000);

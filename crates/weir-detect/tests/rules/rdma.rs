@@ -1,6 +1,7 @@
 //! RDMA as a protocol of rules.
 
-use weir_detect::{Decision, Direction};
+use weir_detect::{Decision, Direction, Limits};
+use weir_wire::icrc::IcrcStatus;
 
 use crate::bench::{Bench, CLIENT, SECOND, SERVER, roce, udp};
 
@@ -183,7 +184,7 @@ fn no_packet_that_the_receiver_passes_over_parts_an_operation() {
     let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
     let (first, middle): (Sent<'_>, Sent<'_>) =
         ((SEND_FIRST, 5, b"..sec"), (SEND_MIDDLE, 6, b"....."));
-    let between: [(&str, &[Sent<'_>]); 6] = [
+    let between: [(&str, &[Sent<'_>]); 7] = [
         (
             "a first packet far ahead",
             &[first, (SEND_FIRST, 8_000_000, b"....."), (SEND_LAST, 6, b"ret")],
@@ -217,6 +218,18 @@ fn no_packet_that_the_receiver_passes_over_parts_an_operation() {
                 (SEND_LAST, 6, b"ret"),
             ],
         ),
+        (
+            "another last packet",
+            &[
+                first,
+                (SEND_LAST, 6, b"....."),
+                (SEND_FIRST, 900, b"....."),
+                (SEND_LAST, 901, b"....."),
+                (SEND_FIRST, 700, b"....."),
+                (SEND_LAST, 701, b"....."),
+                (SEND_LAST, 6, b"ret"),
+            ],
+        ),
         ("a last packet ahead of it", &[first, (SEND_LAST, 9, b"....."), (SEND_LAST, 6, b"ret")]),
     ];
     for (what, packets) in between {
@@ -225,6 +238,32 @@ fn no_packet_that_the_receiver_passes_over_parts_an_operation() {
     }
     let whole = [first, middle, middle, (SEND_LAST, 7, b"secret"), (SEND_LAST, 7, b"secret")];
     assert_eq!(of_packets(&mut Bench::new(rules), &whole)[3], [1]);
+}
+
+#[test]
+fn a_packet_with_a_wrong_icrc_is_no_piece_and_no_evidence() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)\n\
+                 drop rdma any any -> any any (rdma.event:key_guessing, count 2, \
+                 seconds 10; sid:2;)";
+    let limits = Limits { checks_segments: true, ..Limits::default() };
+    // The ICRC of these packets is left 0.
+    for (icrc, expected) in [(IcrcStatus::Invalid, vec![]), (IcrcStatus::Valid, vec![1, 2])] {
+        let mut bench = Bench { icrc: Some(icrc), ..Bench::with(rules, limits) };
+        bench.send(Direction::Initiator, &roce(SEND_FIRST, 7, 5, b"..sec"));
+        bench.send(Direction::Initiator, &roce(SEND_LAST, 7, 6, b"ret"));
+        for psn in 7..12 {
+            let key = [&RETH[..8], &[psn as u8; 4], &RETH[12..]].concat();
+            bench.send(Direction::Initiator, &roce(WRITE_FIRST, 7, psn, &key));
+            let mut refusal = roce(0x11, 9, psn, &[0x62, 0, 0, 1]);
+            let ends = refusal[26..34].to_vec();
+            refusal[26..30].copy_from_slice(&ends[4..]);
+            refusal[30..34].copy_from_slice(&ends[..4]);
+            bench.send(Direction::Responder, &refusal);
+        }
+        let mut found = bench.alerted();
+        found.dedup();
+        assert_eq!(found, expected, "{icrc:?}");
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ use weir_detect::{
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
+use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::Parsed;
 
 use drops::Drops;
@@ -237,8 +238,8 @@ impl Detection {
         Ok(())
     }
 
-    /// Whether a packet may pass; one that `is_spared` does, whatever a rule says, which is told
-    /// as what would have been.
+    /// Whether a packet may pass, whose ICRC was checked so; one that `is_spared` does, whatever a
+    /// rule says, which is told as what would have been.
     ///
     /// # Errors
     /// [`DropReason::Rule`], or why its flow cannot be looked at.
@@ -247,6 +248,7 @@ impl Detection {
         side: Side,
         frame: &Frame<'_>,
         parsed: &Parsed,
+        icrc: Option<IcrcStatus>,
         is_spared: bool,
     ) -> Result<(), DropReason> {
         let Meta { time: now, offload, .. } = frame.meta;
@@ -257,7 +259,7 @@ impl Detection {
             || offload.checksum.is_some()
             || offload.segmentation.is_some();
         let port = Some(u8::from(side == Side::Wire));
-        let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
+        let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc, port };
         let judged = self.look(now, &packet, is_spared, true);
         let may_replace = judged.is_ok() && !is_spared && self.mode == RuleMode::Enforce;
         let texts = self.detector.take_replacements();

@@ -260,7 +260,8 @@ impl Plain {
             // Whose checksum was left to an adapter before it was put into the tunnel.
             let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
             let port = Some(u8::from(side == Side::Wire));
-            let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, port };
+            let packet =
+                Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc: None, port };
             let first = detection.waiting();
             let judged = detection.judge_inside(now, &packet, is_spared, !is_carried);
             if is_carried && detection.waiting() > first {
@@ -340,7 +341,7 @@ impl Plain {
             let Some(detection) = &mut self.detection else { return Ok(None) };
             let is_spared = self.gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             return detection
-                .judge(side, frame, parsed, is_spared)
+                .judge(side, frame, parsed, None, is_spared)
                 .map(|()| None)
                 .inspect_err(|_| *place = FlowPlace::default());
         }
@@ -365,7 +366,7 @@ impl Plain {
         };
         if let (Ok(()), Some(detection)) = (judged, detection) {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            judged = detection.judge(side, frame, parsed, is_spared);
+            judged = detection.judge(side, frame, parsed, seen.icrc, is_spared);
             if judged.is_err() {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
             }
@@ -419,7 +420,7 @@ impl Plain {
         }
         if let Some(detection) = detection {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            detection.judge(Side::Wire, frame, parsed, is_spared)?;
+            detection.judge(Side::Wire, frame, parsed, None, is_spared)?;
             detection.replace(frame, parsed);
         }
         if !tunnels::wraps(parsed) {

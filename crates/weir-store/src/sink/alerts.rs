@@ -609,7 +609,10 @@ fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE);
     options.custom_flags((OFlags::NOFOLLOW | more).bits() as i32);
-    options.open(path)
+    let file = options.open(path)?;
+    // Says that it is written to: `weir read --eve` begins no file anew that is.
+    let _ = file.try_lock_shared();
+    Ok(file)
 }
 
 fn numbered(path: &Path) -> PathBuf {

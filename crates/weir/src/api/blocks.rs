@@ -35,6 +35,9 @@ pub enum BlocksRequest {
         prefix: Prefix,
         /// Why.
         reason: String,
+        /// Whoever it is: all addresses, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// Judge it like others.
     Disallow {
@@ -65,6 +68,9 @@ pub struct BlocksSnapshot {
     pub blocks: Vec<BlockEntry>,
     /// Whose are not.
     pub allowed: Vec<AllowedEntry>,
+    /// Why the lists are not kept over a restart, where they could not be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// One prefix that is blocked.

@@ -102,6 +102,9 @@ enum AllowCommand {
         /// Why, for who reads the list
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
+        /// Allow everybody too, where the prefix says so (0.0.0.0/0, ::/0)
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -178,8 +181,9 @@ pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
 /// No gateway answers, or it refuses.
 pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
     let (request, gateway) = match &args.command {
-        AllowCommand::Add { prefix, reason, gateway } => {
-            (BlocksRequest::Allow { prefix: *prefix, reason: reason.clone() }, gateway)
+        AllowCommand::Add { prefix, reason, force, gateway } => {
+            let (prefix, reason, force) = (*prefix, reason.clone(), *force);
+            (BlocksRequest::Allow { prefix, reason, force }, gateway)
         }
         AllowCommand::List { gateway } => (BlocksRequest::List, gateway),
         AllowCommand::Remove { prefix, gateway } => {
@@ -220,7 +224,12 @@ fn ask(request: BlocksRequest, gateway: &GatewayArgs) -> Result<BlocksSnapshot> 
         format!("no gateway answers at {}; is it running, and are you root?", socket.display())
     })?;
     match answer {
-        Response::Blocks(lists) => Ok(lists),
+        Response::Blocks(lists) => {
+            if let Some(warning) = &lists.warning {
+                eprintln!("weir: warning: {warning}");
+            }
+            Ok(lists)
+        }
         Response::Error(why) => bail!(why),
         other => bail!("the gateway answered something else: {other:?}"),
     }

@@ -485,6 +485,11 @@ pub(super) fn load(settings: &mut Settings, problems: &mut Problems) {
         }
     };
     match compiled(&text) {
+        // The last good ones stay in force, or nothing passes: who wrote rules wants some to run.
+        Ok(Compiled { report, .. }) if report.runnable == 0 && report.enabled > 0 => {
+            let why = rules::left_out(&report).unwrap_or_default();
+            problems.error_in_file(why, rules::SEE_REFUSED);
+        }
         Ok(compiled) => {
             let warnings = text.warnings(&compiled.set, &compiled.report);
             detection.set = Some(compiled.set);

@@ -317,7 +317,8 @@ impl<W: Write> Look<W> {
         let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
         let Layer { bytes, parsed, source, .. } = layer;
-        let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified, port: None };
+        let packet =
+            Packet { bytes, parsed, decoded, is_rebuilt, is_verified, icrc: None, port: None };
         let Self { flows, detector, alerts, .. } = self;
         let has_flow = layer.has_flow() && (!layer.is_complaint() || flows.knows(&packet));
         let decision = match has_flow {

@@ -439,7 +439,7 @@ fn kinds_of_packet(direction: Direction, view: &View<'_>) -> [Option<FloodKind>;
     let parsed = view.parsed;
     if let Some(rdma) = &parsed.rdma {
         if mad::is_management(rdma) {
-            let header = mad::mad(view.bytes, parsed).map(|(header, _)| header);
+            let header = mad::header(view.bytes, parsed);
             let is_request = header.is_some_and(|it| {
                 it.management_class == mad::class::COMMUNICATION && it.attribute_id.get() == CM_REQ
             });

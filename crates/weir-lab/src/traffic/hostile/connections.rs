@@ -91,6 +91,11 @@ fn comm_ids(number: u32) -> [u32; 2] {
     [number << 8 | 1, number << 8 | 2]
 }
 
+/// REQ, REP and RTU of a connection of an adapter that everybody knows.
+pub(super) fn used(sender: Sender, number: u32) -> Vec<Planned> {
+    connection(sender, guid_of(2), number)
+}
+
 /// REQ, REP and RTU of a connection with host A.
 fn connection(sender: Sender, guid: u64, number: u32) -> Vec<Planned> {
     let [own, answering] = comm_ids(number);

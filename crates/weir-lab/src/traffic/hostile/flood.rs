@@ -8,6 +8,7 @@ use weir_wire::mad::class;
 use weir_wire::tcp::flags;
 
 use super::build::{PORT, Roce, Sender, cm, echo, mad, reth, tcp, udp};
+use super::connections;
 use super::{Campaign, Hostile, Random};
 use crate::topology::{HOST_V4, Side};
 use crate::traffic::frames::Planned;
@@ -96,8 +97,10 @@ fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
         }
         // Counters of a port are asked for: method Get, attribute PortCounters.
         Hostile::MadFlood => mad(sender, to, [class::PERFORMANCE, 1, 1], 0x12, number),
-        // The twin's connections are used.
-        _ if campaign.is_benign && number % 2 == 1 => cm(sender, to, attribute::RTU, number),
+        // The twin's connections are answered, and used.
+        _ if campaign.is_benign => {
+            connections::used(sender, (number / 3) as u32).swap_remove((number % 3) as usize)
+        }
         _ => cm(sender, to, attribute::REQ, number),
     }
 }

@@ -99,10 +99,10 @@ pub(super) fn step(
             vec![read(psn, key, 0x1000, 64), answered]
         }
         Hostile::QpExhaustion => {
-            let request = cm(host_b(), TO, attribute::REQ, number.into());
-            let reply = cm(Sender::host(Side::A), HOST_V4[1], attribute::REP, number.into());
-            let used = is_benign.then(|| cm(host_b(), TO, attribute::RTU, number.into()));
-            [Some(request), Some(reply), used].into_iter().flatten().collect()
+            // REQ and REP; the RTU is the twin's alone.
+            let mut planned = connections::used(host_b(), number);
+            planned.truncate(if is_benign { 3 } else { 2 });
+            planned
         }
         Hostile::Exfiltration => exfiltration(is_benign, psn, number),
         Hostile::Scan => scan(is_benign, number, random),

@@ -1,6 +1,6 @@
 //! `weir read --rules`: captures through the detector.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -139,8 +139,8 @@ fn unseen(seen: &Seen) -> String {
         (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
         (
             seen.detector.wrong_checksums,
-            "TCP segments have wrong checksums: they are no part of their connections \
-             (--no-checksums takes them in)",
+            "TCP segments or packets of RDMA have wrong checksums: they are no part of their \
+             connections (--no-checksums takes them in)",
         ),
         (
             seen.detector.unacceptable_segments,
@@ -167,7 +167,14 @@ fn create(eve: &Path) -> Result<File> {
             bail!("{shown} is there and holds no EVE: it is not overwritten");
         }
     }
-    File::create(eve).with_context(|| format!("cannot write {shown}"))
+    let file = File::options().write(true).create(true).truncate(false).open(eve);
+    let file = file.with_context(|| format!("cannot write {shown}"))?;
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        bail!("{shown} is written to by somebody, perhaps a gateway: it is not overwritten");
+    }
+    // A device has no length, and no lock.
+    let _ = file.set_len(0);
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -183,6 +190,10 @@ mod tests {
         fs::write(&events, "{\"event_type\":\"alert\"}\n").unwrap();
         fs::write(&capture, [0xd4, 0xc3, 0xb2, 0xa1]).unwrap();
         assert_eq!(create(&events).unwrap().metadata().unwrap().len(), 0);
+        let held = File::open(&events).unwrap();
+        held.lock_shared().unwrap();
+        assert!(create(&events).unwrap_err().to_string().contains("not overwritten"));
+        drop(held);
         assert!(create(&folder.path().join("new.json")).is_ok());
         let refused = create(&capture).unwrap_err().to_string();
         assert!(refused.ends_with("a.pcap is there and holds no EVE: it is not overwritten"));

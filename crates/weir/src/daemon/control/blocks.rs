@@ -18,7 +18,8 @@ use weir_wire::frame::Time;
 use crate::api::blocks::{AllowedEntry, BlockEntry, BlocksRequest, BlocksSnapshot};
 use crate::config::address::Prefix;
 
-const FILE: &str = "blocks.json";
+/// What all gateways of a directory shared, before each had its own: read where that is not there.
+const SHARED: &str = "blocks.json";
 /// Between two looks whether a change is in force.
 const LOOK: Duration = Duration::from_millis(5);
 const NS_PER_S: u64 = 1_000_000_000;
@@ -50,13 +51,24 @@ struct Lists {
 }
 
 impl BlockBook {
-    /// Reads what `state_dir` keeps.
+    /// The file of a gateway, by its name: several may share a state directory.
+    pub fn path(state_dir: &Path, gateway: &str) -> PathBuf {
+        state_dir.join(format!("blocks-{gateway}.json"))
+    }
+
+    /// Reads what `state_dir` keeps for a gateway.
     ///
     /// # Errors
     /// The file exists but cannot be read. A start without it would silently lift its blocks.
-    pub fn open(state_dir: &Path) -> io::Result<Self> {
-        let path = state_dir.join(FILE);
-        let lists = match fs::read(&path) {
+    pub fn open(state_dir: &Path, gateway: &str) -> io::Result<Self> {
+        let path = Self::path(state_dir, gateway);
+        let read = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::read(state_dir.join(SHARED))
+            }
+            read => read,
+        };
+        let lists = match read {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Lists::default(),
@@ -75,8 +87,10 @@ impl BlockBook {
 
     /// Does what is asked, and says how the lists stand.
     ///
+    /// What the disk cannot keep is in force nonetheless, with a warning: until the next start.
+    ///
     /// # Errors
-    /// What is to be removed is not there, a list is full, or the disk is: then nothing changed.
+    /// What is to be removed is not there, or a list is full: then nothing changed.
     pub fn answer(&mut self, request: &BlocksRequest) -> Result<BlocksSnapshot> {
         let now = clock::time().0;
         self.drop_expired(now);
@@ -106,7 +120,13 @@ impl BlockBook {
                     bail!("{prefix} is not blocked: `weir block list` says what is");
                 }
             }
-            BlocksRequest::Allow { prefix, reason } => {
+            BlocksRequest::Allow { prefix, reason, force } => {
+                if prefix.length_bits() == 0 && !force {
+                    bail!(
+                        "{prefix} is everybody: no block and no rule would drop anything; --force \
+                         allows it all the same"
+                    );
+                }
                 self.allowed.retain(|known| known.prefix != *prefix);
                 let reason = reason.clone();
                 self.allowed.push(AllowedEntry { prefix: *prefix, since_ns: now, reason });
@@ -122,12 +142,9 @@ impl BlockBook {
             (self.blocks, self.allowed) = before;
             bail!("the lists are full: {BLOCKS_MAX} entries");
         }
-        if let Err(error) = self.write() {
-            (self.blocks, self.allowed) = before;
-            return Err(error);
-        }
+        let warning = self.write().err().map(|error| format!("{error:#}: until the next start"));
         self.publish();
-        Ok(self.snapshot(now))
+        Ok(BlocksSnapshot { warning, ..self.snapshot(now) })
     }
 
     /// Forgets what is over; workers look at the time themselves.
@@ -170,7 +187,8 @@ impl BlockBook {
             file.sync_all()?;
             fs::rename(&new, &self.path)
         };
-        write().with_context(|| format!("cannot keep {}", self.path.display()))
+        let written = write().inspect_err(|_| _ = fs::remove_file(&new));
+        written.with_context(|| format!("cannot keep {}", self.path.display()))
     }
 
     fn snapshot(&self, now: u64) -> BlocksSnapshot {
@@ -185,7 +203,8 @@ impl BlockBook {
                 bytes,
             }
         });
-        BlocksSnapshot { blocks: blocks.collect(), allowed: self.allowed.clone() }
+        let (blocks, allowed) = (blocks.collect(), self.allowed.clone());
+        BlocksSnapshot { blocks, allowed, warning: None }
     }
 }
 
@@ -208,10 +227,52 @@ mod tests {
         BlocksRequest::Block { prefix, ttl_s, reason: "scan".into(), force: false }
     }
 
+    fn allow(prefix: &str, force: bool) -> BlocksRequest {
+        let prefix = prefix.parse().unwrap();
+        BlocksRequest::Allow { prefix, reason: String::new(), force }
+    }
+
+    #[test]
+    fn each_gateway_of_a_directory_has_its_own_and_begins_with_what_all_had() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = BlockBook::open(folder.path(), "one").unwrap();
+        one.answer(&block("192.0.2.1", None)).unwrap();
+        let mut other = BlockBook::open(folder.path(), "other").unwrap();
+        assert!(other.shared().is_empty());
+        other.answer(&block("192.0.2.2", None)).unwrap();
+        fs::copy(BlockBook::path(folder.path(), "one"), folder.path().join(SHARED)).unwrap();
+        for (name, expected) in [("one", "192.0.2.1"), ("other", "192.0.2.2"), ("new", "192.0.2.1")]
+        {
+            let mut book = BlockBook::open(folder.path(), name).unwrap();
+            let lists = book.answer(&BlocksRequest::List).unwrap();
+            let blocked: Vec<_> = lists.blocks.iter().map(|it| it.prefix.to_string()).collect();
+            assert_eq!(blocked, [format!("{expected}/32")], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_in_force_and_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
+        fs::create_dir(folder.path().join("blocks-gw.json.new")).unwrap();
+        let lists = book.answer(&block("192.0.2.1", None)).unwrap();
+        let warning = lists.warning.unwrap();
+        assert!(warning.contains("cannot keep") && warning.contains("next start"), "{warning}");
+        assert!(!book.shared().is_empty());
+    }
+
+    #[test]
+    fn everybody_is_allowed_by_force_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
+        assert!(book.answer(&allow("0.0.0.0/0", false)).is_err());
+        book.answer(&allow("0.0.0.0/0", true)).unwrap();
+    }
+
     #[test]
     fn everybody_is_blocked_by_force_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let mut book = BlockBook::open(folder.path()).unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
         for all in ["0.0.0.0/0", "::/0"] {
             let mut request = block(all, None);
             let why = book.answer(&request).unwrap_err().to_string();
@@ -230,22 +291,21 @@ mod tests {
     #[test]
     fn lists_outlive_a_restart_and_what_is_over_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        let mut book = BlockBook::open(folder.path()).unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
         assert!(book.shared().is_empty());
         book.answer(&block("192.0.2.0/24", None)).unwrap();
         book.answer(&block("2001:db8::7", Some(0))).unwrap();
-        let allow =
-            BlocksRequest::Allow { prefix: "192.0.2.9".parse().unwrap(), reason: String::new() };
+        let allow = allow("192.0.2.9", false);
         book.answer(&allow).unwrap();
         drop(book);
-        let mut book = BlockBook::open(folder.path()).unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
         let lists = book.answer(&BlocksRequest::List).unwrap();
         assert_eq!((lists.blocks.len(), lists.allowed.len()), (1, 1));
         assert_eq!(lists.blocks[0].prefix.to_string(), "192.0.2.0/24");
         assert_eq!((lists.blocks[0].seconds_left, lists.blocks[0].reason.as_str()), (None, "scan"));
         let unknown = BlocksRequest::Unblock { prefix: "192.0.2.7".parse().unwrap() };
         assert!(book.answer(&unknown).unwrap_err().to_string().contains("not blocked"));
-        fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(BlockBook::open(folder.path()).is_err(), "no block is lost silently");
+        fs::write(BlockBook::path(folder.path(), "gw"), "{").unwrap();
+        assert!(BlockBook::open(folder.path(), "gw").is_err(), "no block is lost silently");
     }
 }

@@ -1,5 +1,6 @@
-//! One gateway to a pair of ports: a lock file in the run directory per gateway name and per
-//! interface, held as long as the process lives. A killed process loses its locks by itself.
+//! One gateway to a pair of ports: a lock file per gateway name, in its run directory and in its
+//! state directory, and one per interface, where all gateways of the machine look. They are held as
+//! long as the process lives; a killed process loses its locks by itself.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,13 +17,16 @@ use crate::config::Settings;
 /// How long a gateway that was killed may take to end: its threads and its memory go first.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Where the locks of interfaces are, whatever run directory a gateway has.
+const PORTS_DIR: &str = "/run/weir";
+
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Locks that the process holds.
 #[derive(Debug)]
 pub struct Locks {
-    _files: Vec<File>,
+    files: Vec<File>,
 }
 
 impl Locks {
@@ -35,7 +39,7 @@ impl Locks {
         let until = clock::now() + patience;
         let files =
             names.iter().map(|name| take_one(run_dir, name, until)).collect::<Result<_>>()?;
-        Ok(Self { _files: files })
+        Ok(Self { files })
     }
 }
 
@@ -91,7 +95,14 @@ pub fn name_lock(settings: &Settings, patience: Duration) -> Result<Locks> {
     let run_dir = &settings.gateway.run_dir;
     std::fs::create_dir_all(run_dir)
         .with_context(|| format!("cannot make {}; are you root?", run_dir.display()))?;
-    Locks::take(run_dir, std::slice::from_ref(&settings.gateway.name), patience)
+    let names = std::slice::from_ref(&settings.gateway.name);
+    let mut locks = Locks::take(run_dir, names, patience)?;
+    let state_dir = &settings.gateway.state_dir;
+    // Where there is none, nobody has state there.
+    if state_dir.is_dir() && state_dir != run_dir {
+        locks.files.extend(Locks::take(state_dir, names, patience)?.files);
+    }
+    Ok(locks)
 }
 
 /// One gateway an interface; an interface's name is its own in each network namespace.
@@ -107,7 +118,10 @@ pub fn port_locks(settings: &Settings, patience: Duration) -> Result<Locks> {
     let kernel_name = |name: &String| Interface::find(name).and_then(|it| it.kernel_name());
     let interfaces = interfaces.map(|name| kernel_name(name).unwrap_or_else(|_| name.clone()));
     let names: Vec<String> = interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
-    Locks::take(&settings.gateway.run_dir, &names, patience)
+    let directory = Path::new(PORTS_DIR);
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {PORTS_DIR}; are you root?"))?;
+    Locks::take(directory, &names, patience)
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ impl Gateway {
         let first_trial = within.is_some() && way_back.is_none() && left.is_none();
         let Left { before, watch: watch_before } = left.unwrap_or_default();
         let before = before.or_else(|| first_trial.then(|| PortsBefore::of(&settings)));
-        let mut store = StateStore::open(&settings.gateway.state_dir, options.lost_state)?;
+        let mut store = StateStore::of(&settings.gateway, options.lost_state)?;
         let machine = Machine::read()?;
         let offloads = offload::ask(&mut settings, &machine, None)?;
         let mut plans = plan::plans(&settings, keys, &machine, &mut store, 1)?;

@@ -35,6 +35,7 @@ use weir_engine::esp::sa::Fingerprint;
 use weir_engine::esp::seal::SealingState;
 use weir_port::IvPrefix;
 
+use crate::config::settings::Gateway;
 use crate::daemon::control::blocks::BlockBook;
 
 mod cloned;
@@ -211,12 +212,20 @@ struct Begun {
 }
 
 impl StateStore {
-    /// Opens `directory`, makes it when it is not there, and starts the thread that waits for the
-    /// disk.
+    /// Opens a gateway's directory: see [`StateStore::open`].
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn of(gateway: &Gateway, lost: LostState) -> Result<Self, StateError> {
+        Self::open(&gateway.state_dir, &gateway.name, lost)
+    }
+
+    /// Opens `directory` for a gateway, makes it when it is not there, and starts the thread that
+    /// waits for the disk.
     ///
     /// # Errors
     /// [`StateError::Io`].
-    pub fn open(directory: &Path, lost: LostState) -> Result<Self, StateError> {
+    pub fn open(directory: &Path, gateway: &str, lost: LostState) -> Result<Self, StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |error| StateError::Io { path, error }
@@ -244,8 +253,8 @@ impl StateStore {
         }
         let folder = Arc::new(File::open(directory).map_err(failed(directory))?);
         let notes = LentKeys::open(directory, lent::KEYS_MAX).map_err(failed(directory))?;
-        let blocks = BlockBook::open(directory).map_err(|error| {
-            let path = directory.join("blocks.json");
+        let blocks = BlockBook::open(directory, gateway).map_err(|error| {
+            let path = BlockBook::path(directory, gateway);
             match error.kind() {
                 io::ErrorKind::InvalidData => StateError::Blocks { path, error },
                 _ => StateError::Io { path, error },

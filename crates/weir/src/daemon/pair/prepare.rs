@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn what_runs_goes_on_and_only_what_is_new_is_built() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let mut store = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap();
         let reserver = store.reserver();
         let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
         assert_eq!(counts(&first), (1, 1));
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn other_terms_under_a_running_key_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let mut store = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap();
         let reserver = store.reserver();
         let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
         let error = prepare(plan(&mut store, 1, 2, 2048), &first.running, &reserver).unwrap_err();
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_key_does_not_move_between_pairs_while_it_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+        let mut store = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap();
         let reserver = store.reserver();
         let first = prepare(plan(&mut store, 1, 2, 1024), &[], &reserver).unwrap();
         let empty = || PairPlan {

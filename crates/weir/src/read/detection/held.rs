@@ -131,6 +131,7 @@ impl<W: Write> Look<W> {
                 decoded,
                 is_rebuilt,
                 is_verified,
+                icrc: None,
                 port: None,
             };
             let source = "stream (flow timeout)";

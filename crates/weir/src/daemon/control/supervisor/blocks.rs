@@ -22,6 +22,9 @@ const REASON_MAX: usize = 200;
 impl Gateway {
     /// Does what is asked, and writes into the log book for whom.
     pub(super) fn block(&mut self, by: &str, request: &BlocksRequest) -> Result<Response> {
+        if let BlocksRequest::Block { reason, .. } | BlocksRequest::Allow { reason, .. } = request {
+            check_reason(reason)?;
+        }
         let done = self.store.blocks.answer(request);
         if *request != BlocksRequest::List {
             // The answer means that the change is in force.
@@ -58,8 +61,7 @@ impl Gateway {
     pub(super) fn suppress(&mut self, by: &str, request: &SuppressRequest) -> Result<Response> {
         let recorder = self.recorder.as_ref().context("there is no table [store]")?;
         if let SuppressRequest::Begin { seconds, reason, .. } = request {
-            let is_fit = reason.chars().count() <= REASON_MAX && !reason.contains(char::is_control);
-            ensure!(is_fit, "reason: write at most {REASON_MAX} characters of text");
+            check_reason(reason)?;
             let seconds_max = weir_serve::suppressions::SECONDS_MAX;
             ensure!((1..=seconds_max).contains(seconds), "seconds: write 1 to {seconds_max}");
         }
@@ -68,4 +70,10 @@ impl Gateway {
         recorder.note(by, &request.to_string(), "done");
         Ok(Response::Suppressed)
     }
+}
+
+fn check_reason(reason: &str) -> Result<()> {
+    let is_fit = reason.chars().count() <= REASON_MAX && !reason.contains(char::is_control);
+    ensure!(is_fit, "reason: write at most {REASON_MAX} characters of text");
+    Ok(())
 }

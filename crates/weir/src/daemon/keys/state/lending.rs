@@ -247,7 +247,7 @@ mod tests {
     const PAIR: usize = 0;
 
     fn store(directory: &Path) -> StateStore {
-        StateStore::open(directory, LostState::Refuse).unwrap()
+        StateStore::open(directory, "gw", LostState::Refuse).unwrap()
     }
 
     /// Has the key seal: from which number on.

@@ -8,7 +8,7 @@ use super::*;
 const KEY: Fingerprint = Fingerprint([7; 8]);
 
 fn store(directory: &Path) -> StateStore {
-    StateStore::open(directory, LostState::Refuse).unwrap()
+    StateStore::open(directory, "gw", LostState::Refuse).unwrap()
 }
 
 fn reserve(store: &StateStore, until: u64) {
@@ -24,13 +24,13 @@ fn state_file(directory: &Path, kind: &str) -> PathBuf {
 fn ivs_of_an_installation_begin_as_none_before_with_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let [key, other] = [Fingerprint([1; 8]), Fingerprint([2; 8])];
-    let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+    let mut store = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap();
     assert!(!store.note_iv(key, IvPrefix([0, 0])).unwrap(), "Weir's own begin so");
     assert!(store.note_iv(key, IvPrefix([1, 2])).unwrap());
     assert!(!store.note_iv(key, IvPrefix([1, 2])).unwrap());
     assert!(store.note_iv(other, IvPrefix([1, 2])).unwrap(), "another key");
     drop(store);
-    let mut store = StateStore::open(folder.path(), LostState::Refuse).unwrap();
+    let mut store = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap();
     assert!(!store.note_iv(key, IvPrefix([1, 2])).unwrap(), "after a restart");
     assert!(store.note_iv(key, IvPrefix([2, 1])).unwrap());
 }
@@ -69,16 +69,16 @@ fn what_a_copy_of_the_machine_knows_too_is_refused_and_fresh_keys_are_not() {
     assert_eq!(second.sealing(fresh).unwrap(), None);
     assert_eq!(second.distrust().unwrap(), 4, "once more, with the fresh one");
     drop(second);
-    let mut forgetting = StateStore::open(folder.path(), LostState::DangerForget).unwrap();
+    let mut forgetting = StateStore::open(folder.path(), "gw", LostState::DangerForget).unwrap();
     assert!(forgetting.sealing(KEY).is_ok());
 }
 
 #[test]
 fn damaged_blocks_are_called_damaged() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("blocks.json"), "{\"blocks\": [").unwrap();
-    let error = StateStore::open(folder.path(), LostState::Refuse).unwrap_err().to_string();
-    assert!(error.contains("blocks.json is damaged: EOF") && error.contains("weir block add"));
+    std::fs::write(folder.path().join("blocks-gw.json"), "{\"blocks\": [").unwrap();
+    let error = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap_err().to_string();
+    assert!(error.contains("blocks-gw.json is damaged: EOF") && error.contains("weir block add"));
 }
 
 #[test]
@@ -100,7 +100,8 @@ fn lost_or_damaged_state_of_a_used_key_is_refused_with_the_remedy() {
             let error = store(directory.path()).sealing(KEY).unwrap_err().to_string();
             assert!(error.contains("--danger-forget-state"), "{error}");
         }
-        let mut forgetting = StateStore::open(directory.path(), LostState::DangerForget).unwrap();
+        let mut forgetting =
+            StateStore::open(directory.path(), "gw", LostState::DangerForget).unwrap();
         assert_eq!(forgetting.sealing(KEY).unwrap(), None);
         forgetting.settle().unwrap();
     }
@@ -313,7 +314,7 @@ fn an_emptied_directory_is_told_from_a_first_start_by_the_stamp_beside_the_key()
         emptied.sealing_of_file(other, &keys.path().join("fresh.key.used")).unwrap();
         emptied.settle().expect("a fresh key begins");
     }
-    let mut forgetting = StateStore::open(directory.path(), LostState::DangerForget).unwrap();
+    let mut forgetting = StateStore::open(directory.path(), "gw", LostState::DangerForget).unwrap();
     let state = forgetting.sealing_of_file(KEY, &stamp(keys.path())).unwrap().unwrap();
     assert_eq!(state.reserved_until, 102, "at least where it began last");
     forgetting.settle().unwrap();
