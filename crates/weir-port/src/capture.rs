@@ -30,6 +30,8 @@ pub use write::{
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrayvec::ArrayVec;
 use weir_wire::frame::{Frame, Meta};
@@ -138,6 +140,18 @@ impl CaptureReader {
     /// # Errors
     /// [`CaptureError::Open`], or [`CaptureError::Malformed`] when it is no capture.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
+        Self::open_until(path, Arc::default())
+    }
+
+    /// The same; once `is_over` is set, the capture has ended, within a tenth of a second also
+    /// where it comes from a pipe that says nothing.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`].
+    pub fn open_until(
+        path: impl AsRef<Path>,
+        is_over: Arc<AtomicBool>,
+    ) -> Result<Self, CaptureError> {
         let path = path.as_ref();
         let (name, file) = if path == Path::new("-") {
             use std::os::fd::AsFd;
@@ -148,7 +162,7 @@ impl CaptureReader {
         };
         let file = file.map_err(|source| CaptureError::Open { file: name.clone(), source })?;
         let metadata = file.metadata().ok().filter(|m| m.is_file());
-        Self::start(name, metadata.map(|m| m.len()), file)
+        Self::start(name, metadata.map(|m| m.len()), file, is_over)
     }
 
     /// Reads a capture from any byte source; `name` appears in errors.
@@ -159,15 +173,16 @@ impl CaptureReader {
         name: &str,
         source: impl io::Read + Send + 'static,
     ) -> Result<Self, CaptureError> {
-        Self::start(name.to_owned(), None, source)
+        Self::start(name.to_owned(), None, source, Arc::default())
     }
 
     fn start(
         name: String,
         total_bytes: Option<u64>,
         source: impl io::Read + Send + 'static,
+        is_over: Arc<AtomicBool>,
     ) -> Result<Self, CaptureError> {
-        let mut blocks = Blocks::start(source);
+        let mut blocks = Blocks::start(source, is_over);
         let head = match blocks.fill(pcap::FILE_HEADER_LEN) {
             Ok(_) => blocks.window(),
             Err(source) => return Err(CaptureError::Io { file: name, offset: 0, source }),
@@ -214,6 +229,10 @@ impl CaptureReader {
         handle: &mut dyn FnMut(&mut [Frame<'_>]),
     ) -> Result<usize, CaptureError> {
         loop {
+            if self.blocks.is_over() {
+                self.blocks.end();
+                return Ok(0);
+            }
             if let Some(error) = self.failed.take() {
                 self.blocks.end();
                 return Err(error);
@@ -243,7 +262,8 @@ impl CaptureReader {
             Stop::Full => return,
             Stop::Need(len) => self.blocks.fill(len).map(|complete| {
                 if !complete {
-                    self.stats.truncated_records += u64::from(!self.blocks.window().is_empty());
+                    let is_cut = !self.blocks.window().is_empty() && !self.blocks.is_over();
+                    self.stats.truncated_records += u64::from(is_cut);
                     self.blocks.end();
                 }
             }),

@@ -69,17 +69,17 @@ const CM_MESSAGES: &[(&str, u16)] = &[
 pub(crate) fn test(name: &str, value: &str) -> Option<Result<RdmaTest, String>> {
     let name = name.strip_prefix("rdma.")?;
     let value = value.trim().trim_matches('"');
-    let numbers = || Numbers::parse(value, 64);
+    let numbers = |bits| Numbers::parse(value, bits);
     Some(match name {
         "opcode" => opcode(value),
-        "dest_qp" => numbers().map(RdmaTest::DestinationQp),
-        "src_qp" => numbers().map(RdmaTest::SourceQp),
-        "pkey" => numbers().map(RdmaTest::PartitionKey),
-        "qkey" => numbers().map(RdmaTest::QueueKey),
-        "rkey" => numbers().map(RdmaTest::RemoteKey),
-        "psn" => numbers().map(RdmaTest::Psn),
+        "dest_qp" => numbers(24).map(RdmaTest::DestinationQp),
+        "src_qp" => numbers(24).map(RdmaTest::SourceQp),
+        "pkey" => numbers(16).map(RdmaTest::PartitionKey),
+        "qkey" => numbers(32).map(RdmaTest::QueueKey),
+        "rkey" => numbers(32).map(RdmaTest::RemoteKey),
+        "psn" => numbers(24).map(RdmaTest::Psn),
         "syndrome" => syndrome(value).map(RdmaTest::Syndrome),
-        "length" => numbers().map(RdmaTest::Length),
+        "length" => numbers(32).map(RdmaTest::Length),
         "icrc" => match value {
             "valid" => Ok(RdmaTest::Icrc { is_valid: true }),
             "invalid" => Ok(RdmaTest::Icrc { is_valid: false }),
@@ -145,7 +145,7 @@ fn mad_header(value: &str) -> Result<RdmaTest, String> {
     for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let wrong = || format!("`{part}` behind rdma.mad: class, method or attribute and a number");
         let (word, number) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
-        let numbers = Some(Numbers::parse(number, 64)?);
+        let numbers = Some(Numbers::parse(number, if word == "attribute" { 16 } else { 8 })?);
         match word {
             "class" => class = numbers,
             "method" => method = numbers,

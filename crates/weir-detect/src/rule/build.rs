@@ -234,6 +234,10 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     if !is_ip && rule.tests.iter().any(|it| matches!(it, HeaderTest::IpProtocol(_))) {
         return Err(Refused::new("ip_proto", "the rule names its protocol: write `ip`"));
     }
+    let is_of_rdma = |it: &HeaderTest| matches!(it, HeaderTest::Rdma(_));
+    if !is_ip && own != P::Udp && rule.tests.iter().any(is_of_rdma) {
+        return Err(Refused::new("rdma", "no packet of the rule's protocol is RDMA: write `rdma`"));
+    }
     let headers = || rule.buffers.iter().map(|it| it.key.buffer).filter(|it| it.is_header());
     let is_address = |it: &Buffer| matches!(it, Buffer::IpSource | Buffer::IpDestination);
     let asks_packets = !rule.tests.iter().all(HeaderTest::goes_with_stream)

@@ -3,7 +3,7 @@
 use weir_detect::{Decision, Direction, Limits};
 use weir_wire::icrc::IcrcStatus;
 
-use crate::bench::{Bench, CLIENT, SECOND, SERVER, roce, udp};
+use crate::bench::{Bench, CLIENT, SECOND, SERVER, refused, roce, udp};
 
 /// The sids that match one RoCE packet.
 fn of_packet(rules: &str, frame: &[u8]) -> Vec<u32> {
@@ -406,4 +406,22 @@ fn what_is_not_rdma_matches_no_rule_of_rdma() {
     let rules = "alert rdma any any -> any any (sid:1;)";
     assert_eq!(of_packet(rules, &udp(CLIENT, SERVER, 1, 2, b"abc")), []);
     assert_eq!(of_packet(rules, &roce(0x81, 7, 5, &[0; 16])), [1]);
+}
+
+#[test]
+fn what_no_packet_can_have_is_refused() {
+    for (asks, keyword) in [
+        ("rdma any any -> any any (rdma.psn:0x1000000;", "rdma.psn"),
+        ("rdma any any -> any any (rdma.dest_qp:>0xffffff;", "rdma.dest_qp"),
+        ("rdma any any -> any any (rdma.rkey:0x100000000;", "rdma.rkey"),
+        ("rdma any any -> any any (rdma.pkey:0x10000;", "rdma.pkey"),
+        ("rdma any any -> any any (rdma.mad:class 256;", "rdma.mad"),
+        ("tcp any any -> any any (rdma.opcode:send;", "rdma"),
+        ("http any any -> any any (rdma.rkey:5;", "rdma"),
+    ] {
+        assert_eq!(refused(&format!("alert {asks} sid:1;)")), keyword, "{asks}");
+    }
+    let rules = "alert udp any any -> any any (rdma.psn:0xffffff; sid:1;)\n\
+                 alert ip any any -> any any (rdma.mad:attribute 0xffff; sid:2;)";
+    assert_eq!(of_packet(rules, &roce(SEND_ONLY, 1, 0xff_ffff, b"")), [1]);
 }

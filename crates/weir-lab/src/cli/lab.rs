@@ -11,7 +11,7 @@ use weir_lab::topology::{self, Lab, Plan};
 use weir_lab::traffic::frames::Planned;
 use weir_lab::traffic::hostile::{Campaign, Hostile};
 use weir_lab::traffic::{Kind, bypass, frames};
-use weir_lab::{bench, demo, interrupt, thresholds};
+use weir_lab::{bench, demo, interrupt, rules, thresholds};
 use weir_port::capture::{CaptureFormat, CaptureWriter, PacketNote};
 use weir_wire::frame::{Link, Meta, Offload, Time};
 
@@ -89,6 +89,7 @@ Example:
   weir lab up --plain
   weir lab up --access && weir lab send --kind rdma-write
   weir lab up --rules && weir lab send --kind attack-rdma
+  weir lab up --shipped-rules && weir lab send --kind attack-key-guessing
 
 Exit codes:
   0  it stands
@@ -105,6 +106,10 @@ struct UpArgs {
     /// Give gateway A two rules that drop: attack-tcp and attack-rdma of `weir lab send`
     #[arg(long)]
     rules: bool,
+    /// Give gateway A all rules that Weir ships, for attack-NAME of `weir lab send`; READ and WRITE
+    /// floods begin at 20,000 messages a second, for a lab sends no millions
+    #[arg(long, conflicts_with = "rules")]
+    shipped_rules: bool,
     /// Where keys come from: files, or native handshakes between the gateways
     #[arg(long, default_value = "files", value_parser = ["files", "native"], value_name = "SOURCE")]
     keys: String,
@@ -319,6 +324,9 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     }
     if args.rules {
         tables_of_a += &demo::detection_tables(&lab)?;
+    }
+    if args.shipped_rules {
+        tables_of_a += &rules::shipped(lab.folder(), true)?;
     }
     let setup = Setup {
         driver: args.driver.clone(),

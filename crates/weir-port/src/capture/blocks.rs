@@ -7,8 +7,11 @@
 //! block's end cut off is put in front of its rest: one short copy a block, none a record.
 
 use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use super::BLOCK_LEN_MAX;
 
@@ -21,6 +24,9 @@ const PAGE_LEN: usize = 4096;
 
 /// Room, what is read, and as much as it takes to begin it on a page.
 const BLOCK_BYTES: usize = BLOCK_LEN_MAX + PAGE_LEN + READ_LEN;
+
+/// Between two looks whether anybody wants more of a source that says nothing.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Blocks in flight: one parsed, one full, one being filled.
 const BLOCKS: usize = 3;
@@ -35,6 +41,8 @@ pub(super) struct Blocks {
     end: usize,
     offset: u64,
     exhausted: bool,
+    /// Nobody wants more.
+    is_over: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -46,7 +54,7 @@ struct Filled {
 impl Blocks {
     /// Starts the thread that reads `source`. It ends with the source, or when this is dropped and
     /// its current read returns.
-    pub(super) fn start(source: impl Read + Send + 'static) -> Self {
+    pub(super) fn start(source: impl Read + Send + 'static, is_over: Arc<AtomicBool>) -> Self {
         let (empty, to_fill) = sync_channel::<Vec<u8>>(BLOCKS);
         let (done, filled) = sync_channel(BLOCKS);
         for _ in 1..BLOCKS {
@@ -56,7 +64,12 @@ impl Blocks {
         thread::spawn(move || read_ahead(source, &to_fill, &done));
         let current = vec![0; BLOCK_BYTES];
         let at = front(&current);
-        Self { filled, empty, current, start: at, end: at, offset: 0, exhausted: false }
+        Self { filled, empty, current, start: at, end: at, offset: 0, exhausted: false, is_over }
+    }
+
+    /// Whether nobody wants more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// What is at hand.
@@ -126,7 +139,13 @@ impl Blocks {
         if self.exhausted {
             return Ok(false);
         }
-        let Ok(result) = self.filled.recv() else {
+        let received = loop {
+            match self.filled.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) if !self.is_over() => {}
+                received => break received,
+            }
+        };
+        let Ok(result) = received else {
             self.exhausted = true;
             return Ok(false);
         };

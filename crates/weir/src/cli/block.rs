@@ -135,6 +135,9 @@ struct GatewayArgs {
     json: bool,
 }
 
+/// Ten years.
+const TTL_MAX_S: u64 = 3650 * 86_400;
+
 /// A time: `90s`, `10m`, `1h`, `7d`; a bare number is seconds.
 fn ttl(text: &str) -> Result<Duration, String> {
     let (digits, unit) = match text.as_bytes().last() {
@@ -145,8 +148,12 @@ fn ttl(text: &str) -> Result<Duration, String> {
         _ => (text, 1),
     };
     let seconds = digits.parse::<u64>().ok().and_then(|it| it.checked_mul(unit));
-    let seconds = seconds.filter(|it| *it > 0);
-    seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is no time: 90s, 10m, 1h, 7d"))
+    let seconds = seconds.filter(|it| (1..=TTL_MAX_S).contains(it));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        format!(
+            "`{text}` is no time: 90s, 10m, 1h, 7d, at most 3650d; left out: until it is removed"
+        )
+    })
 }
 
 /// Runs `weir block`.

@@ -4,10 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_engine::meter::Icrc;
 use weir_store::sink::{Collector, Exporter, Interfaces, TlsFiles};
 use weir_wire::frame::Time;
@@ -130,7 +134,8 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let icrc = if args.no_icrc { Icrc::Skip } else { Icrc::Check };
     let bar = progress_bar(args);
     let (mut done, mut current) = (0, None);
-    let mut analysis = analyse(&args.files, icrc, random_seed(), &mut |path, bytes| {
+    let is_over = interrupted()?;
+    let mut analysis = analyse(&args.files, icrc, random_seed(), &is_over, &mut |path, bytes| {
         if let Some(bar) = &bar {
             if current.as_deref() != Some(path) {
                 done = bar.position();
@@ -155,6 +160,22 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
         export(collector, args.export_format, &mut analysis)?;
     }
     Ok(if analysis.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What Ctrl-C sets: what was read until then is told, as by tcpdump. The second one ends the
+/// program.
+fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            128 + signal,
+            Arc::clone(&is_over),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_over)))
+        .context("cannot watch for signals")?;
+    }
+    Ok(is_over)
 }
 
 /// Sends every record to `collector`. It begins with the captures' first packet: NetFlow counts

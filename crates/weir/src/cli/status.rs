@@ -73,25 +73,38 @@ pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf>
         if name.contains('/') {
             bail!("`{name}` is a file: what is asked for is the gateway's `name` in [gateway]");
         }
-        return Ok(run_dir.join(format!("{name}.sock")));
+        let socket = run_dir.join(format!("{name}.sock"));
+        let others = sockets(run_dir).unwrap_or_default();
+        if !socket.exists() && !others.is_empty() {
+            bail!("no gateway `{name}` runs here, but: {}", names(&others));
+        }
+        return Ok(socket);
     }
-    let entries = std::fs::read_dir(run_dir).with_context(|| {
+    let sockets = sockets(run_dir).with_context(|| {
         format!("no gateway runs here: cannot read {} (--run-dir)", run_dir.display())
     })?;
+    match &sockets[..] {
+        [one] => Ok(one.clone()),
+        [] => bail!("no gateway runs here: no socket in {} (--run-dir)", run_dir.display()),
+        several => bail!("several gateways run here; name one of: {}", names(several)),
+    }
+}
+
+/// The control sockets of a directory, in the order of their names.
+fn sockets(run_dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(run_dir)?;
     let mut sockets: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|it| it == "sock"))
         .collect();
     sockets.sort();
-    match &sockets[..] {
-        [one] => Ok(one.clone()),
-        [] => bail!("no gateway runs here: no socket in {} (--run-dir)", run_dir.display()),
-        several => {
-            let names: Vec<_> =
-                several.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
-            bail!("several gateways run here; name one of: {}", names.join(", "))
-        }
-    }
+    Ok(sockets)
+}
+
+/// Whose sockets they are.
+fn names(sockets: &[PathBuf]) -> String {
+    let names: Vec<_> = sockets.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+    names.join(", ")
 }
 
 pub(super) fn table(snapshot: &Snapshot) -> String {

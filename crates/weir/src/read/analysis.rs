@@ -1,6 +1,8 @@
 //! From capture files to a filled meter.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use weir_engine::meter::{Icrc, Meter, MeterLimits, Observation};
 use weir_port::capture::{CaptureError, CaptureReader, CaptureStats};
@@ -53,12 +55,13 @@ pub fn analyse(
     files: &[PathBuf],
     icrc: Icrc,
     seed: u128,
+    is_over: &Arc<AtomicBool>,
     progress: &mut dyn FnMut(&Path, u64),
 ) -> Analysis {
     let mut analysis = Analysis::new(seed);
     for path in files {
         let mut stats = CaptureStats::default();
-        let result = CaptureReader::open(path).and_then(|mut reader| {
+        let result = CaptureReader::open_until(path, Arc::clone(is_over)).and_then(|mut reader| {
             let result = analysis.read(&mut reader, icrc, &mut |bytes| progress(path, bytes));
             stats = reader.stats();
             result

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use weir_detect::alert::Text;
@@ -249,9 +250,9 @@ impl<W: Write> Detection<W> {
     ///
     /// # Errors
     /// The capture cannot be read to its end, or the events not be written.
-    pub fn read(&mut self, path: &PathBuf) -> anyhow::Result<()> {
+    pub fn read(&mut self, path: &PathBuf, is_over: &Arc<AtomicBool>) -> anyhow::Result<()> {
         self.look.capture_link = eve::named_link(path);
-        let mut reader = CaptureReader::open(path)?;
+        let mut reader = CaptureReader::open_until(path, Arc::clone(is_over))?;
         loop {
             let Self { layers, look } = self;
             let count = reader.next_batch(&mut |frames| {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     let mut out = Vec::new();
     let options = Options { datasets: Some(datasets), ..options(case) };
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
-    detection.read(&case.capture)?;
+    detection.read(&case.capture, &Arc::default())?;
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;

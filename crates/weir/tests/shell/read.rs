@@ -18,6 +18,35 @@ fn weir(arguments: &[&str], files: &[&Path]) -> Output {
         .expect("weir runs")
 }
 
+/// As tcpdump is: `tcpdump -w - | weir read -` ends by it.
+#[test]
+fn ctrl_c_ends_a_capture_that_goes_on_and_what_came_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let [rules, events] = ["a.rules", "eve.json"].map(|name| folder.path().join(name));
+    std::fs::write(&rules, "alert ip any any -> any any (msg:\"any\"; sid:1;)\n").unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["read", "-", "--rules"])
+        .arg(&rules)
+        .arg("--eve")
+        .arg(&events)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // The header of a capture, and nothing for a while.
+    let header = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    std::io::Write::write_all(&mut input, &header).unwrap();
+    while !events.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(text(&ended.stdout).starts_with("0 packets, 0 alerts"), "{ended:?}");
+}
+
 fn read_json(file: &Path) -> Value {
     let output = weir(&["--json", "--flows", "--conversations"], &[file]);
     assert!(output.status.success(), "{}: {}", file.display(), text(&output.stderr));

@@ -11,7 +11,7 @@ use weir_detect::{LoadReport, Loaded};
 use weir_port::CaptureError;
 use weir_store::sink::eve_dns::DnsVersion;
 
-use super::{ReadArgs, random_seed};
+use super::{ReadArgs, interrupted, random_seed};
 use crate::cli::terminal::shown;
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::rules::digests;
@@ -26,6 +26,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         eprintln!("weir: --json and `--eve -` both write to standard output: give --eve a file");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
+    let is_over = interrupted()?;
     let Loaded { rules, report } = rules_of(args)?;
     let out: Box<dyn Write> = match is_to_stdout {
         true => Box::new(io::stdout()),
@@ -34,7 +35,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
     let mut detection = Detection::new(rules, options(args), BufWriter::new(out))?;
     let mut is_complete = true;
     for file in &args.files {
-        if let Err(error) = detection.read(file) {
+        if let Err(error) = detection.read(file, &is_over) {
             // What is read may be bad; without a place for events, there is nothing to go on for.
             if !error.is::<CaptureError>() {
                 return Err(error);
