@@ -13,7 +13,7 @@
 //! | `write-length` | WRITEs of many lengths, as their RETHs say |
 //! | `key-guessing` | many R_Keys, all granted |
 //! | `address-guessing` | many addresses, nearly all granted |
-//! | `qp-exhaustion` | connections that are used |
+//! | `qp-exhaustion` | connections that are completed, and end |
 //! | `idle-queue-pairs` | connections of which nearly all are used or end |
 //! | `exfiltration` | READs by a host that was known from the start |
 //! | `port-change` | a queue pair that moves to another port once |

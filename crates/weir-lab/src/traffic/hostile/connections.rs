@@ -45,10 +45,8 @@ pub(super) fn idle(is_benign: bool, number: u32, random: &mut Random) -> Vec<Pla
     let Some(used) = used else { return planned };
     let answers = Sender::host(Side::A);
     let send = Roce { payload_len: 64, ..Roce::new(Opcode::RC_SEND_ONLY, queue_pair(used), used) };
-    let [own, answering] = comm_ids(used);
-    let end = [own, answering, queue_pair(used) << 8].map(u32::to_be_bytes).concat();
     planned.push(match random.below(4) {
-        0 => cm_with(host_b(), TO, attribute::DREQ, used.into(), &end),
+        0 => end(host_b(), used),
         1 => send.by(answers, HOST_V4[1]),
         _ => send.by(host_b(), TO),
     });
@@ -91,9 +89,18 @@ fn comm_ids(number: u32) -> [u32; 2] {
     [number << 8 | 1, number << 8 | 2]
 }
 
-/// REQ, REP and RTU of a connection of an adapter that everybody knows.
-pub(super) fn used(sender: Sender, number: u32) -> Vec<Planned> {
-    connection(sender, guid_of(2), number)
+/// REQ, REP and RTU of a connection of an adapter that everybody knows, and the DREQ that ends it.
+pub(super) fn ended(sender: Sender, number: u32) -> Vec<Planned> {
+    let mut planned = connection(sender, guid_of(2), number);
+    planned.push(end(sender, number));
+    planned
+}
+
+/// The DREQ of a connection with host A.
+fn end(sender: Sender, number: u32) -> Planned {
+    let [own, answering] = comm_ids(number);
+    let message = [own, answering, queue_pair(number) << 8].map(u32::to_be_bytes).concat();
+    cm_with(sender, HOST_V4[0], attribute::DREQ, number.into(), &message)
 }
 
 /// REQ, REP and RTU of a connection with host A.

@@ -97,9 +97,9 @@ fn frame(campaign: &Campaign, number: u64, random: &mut Random) -> Planned {
         }
         // Counters of a port are asked for: method Get, attribute PortCounters.
         Hostile::MadFlood => mad(sender, to, [class::PERFORMANCE, 1, 1], 0x12, number),
-        // The twin's connections are answered, and used.
+        // The twin's connections are answered, completed and ended.
         _ if campaign.is_benign => {
-            connections::used(sender, (number / 3) as u32).swap_remove((number % 3) as usize)
+            connections::ended(sender, (number / 4) as u32).swap_remove((number % 4) as usize)
         }
         _ => cm(sender, to, attribute::REQ, number),
     }

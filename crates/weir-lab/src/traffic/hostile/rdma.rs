@@ -99,9 +99,9 @@ pub(super) fn step(
             vec![read(psn, key, 0x1000, 64), answered]
         }
         Hostile::QpExhaustion => {
-            // REQ and REP; the RTU is the twin's alone.
-            let mut planned = connections::used(host_b(), number);
-            planned.truncate(if is_benign { 3 } else { 2 });
+            // REQ and REP; the RTU and the DREQ are the twin's alone.
+            let mut planned = connections::ended(host_b(), number);
+            planned.truncate(if is_benign { 4 } else { 2 });
             planned
         }
         Hostile::Exfiltration => exfiltration(is_benign, psn, number),
