@@ -140,6 +140,8 @@ pub struct Counters {
     pub pcre_limits: u64,
     /// TCP segments with a wrong checksum, which are no part of their connection.
     pub wrong_checksums: u64,
+    /// Packets of RDMA with a wrong ICRC, which are no pieces of operations and no evidence.
+    pub wrong_icrcs: u64,
     /// TCP segments that their receiver does not take for their sequence number, acknowledgment,
     /// for want of one, or for their timestamp (RFC 9293 s3.10.7.4, RFC 7323 s5.3): no part of
     /// their stream.
@@ -376,7 +378,8 @@ impl Detector {
         });
         let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
         let view = View::of(packet, &decoded).checked(checks);
-        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled || view.is_damaged);
+        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
+        evaluator.counters.wrong_icrcs += u64::from(view.is_damaged);
         let mut events = Vec::new();
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {

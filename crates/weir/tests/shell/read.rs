@@ -38,6 +38,7 @@ fn ctrl_c_ends_a_capture_that_goes_on_and_what_came_is_told() {
     let header = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
     std::io::Write::write_all(&mut input, &header).unwrap();
     while !events.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let pid = rustix::process::Pid::from_child(&child);

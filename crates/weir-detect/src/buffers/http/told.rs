@@ -58,11 +58,16 @@ pub(super) fn put_headers(object: &mut Object, transaction: &Transaction, sides:
     for (side, name) in [(0, "request_headers"), (1, "response_headers")] {
         let half = transaction.half(side).filter(|_| sides[side]);
         let Some(half) = half.filter(|it| !it.first_line.is_empty()) else { continue };
-        let header = |(name, value): &(Vec<u8>, Vec<u8>)| {
-            Value::from(Object::default().with("name", name).with("value", value))
-        };
-        object.put(name, half.headers.iter().map(header).collect::<Vec<_>>());
+        object.put(name, headers(&half.headers));
     }
+}
+
+/// A list of headers, as EVE has it.
+pub(super) fn headers(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<Value> {
+    let header = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        Value::from(Object::default().with("name", name).with("value", value))
+    };
+    list.iter().map(header).collect()
 }
 
 /// The port that a host has behind it.

@@ -140,8 +140,13 @@ fn unseen(seen: &Seen) -> String {
         (seen.cut_records, "packets were cut off by a capture's end, and not looked at"),
         (
             seen.detector.wrong_checksums,
-            "TCP segments or packets of RDMA have wrong checksums: they are no part of their \
-             connections (--no-checksums takes them in)",
+            "TCP segments have wrong checksums: they are no part of their connections \
+             (--no-checksums takes them in)",
+        ),
+        (
+            seen.detector.wrong_icrcs,
+            "packets of RDMA have wrong ICRCs: they are no pieces of operations and no evidence \
+             of attacks (--no-checksums takes them in)",
         ),
         (
             seen.detector.unacceptable_segments,

@@ -27,7 +27,8 @@ impl<W: Write> Look<W> {
     pub(super) fn guess_checksums(&mut self) -> bool {
         let is_due =
             self.options.checksums == Checksums::Guessed && self.seen.packets == CHECKSUMS_SAMPLED;
-        let wrong = self.detector.counters().wrong_checksums;
+        let counters = self.detector.counters();
+        let wrong = counters.wrong_checksums + counters.wrong_icrcs;
         let are_trusted = is_due && wrong * CHECKSUMS_WRONG_SHARE >= CHECKSUMS_SAMPLED;
         if are_trusted {
             self.detector.check_segments(false);

@@ -3,6 +3,7 @@
 use super::Frames;
 use super::frame::{ERROR_NAMES, SETTINGS_NAMES};
 use crate::buffers::http::half::Half;
+use crate::buffers::http::told::headers;
 use crate::value::{Object, Value};
 
 /// What is known of a stream, of its frames and of its messages; nothing of one whose frames only
@@ -15,7 +16,7 @@ pub(in crate::buffers::http) fn object(
     object.put("version", "2");
     let [request, response] = halves;
     for (name, half) in [("request_headers", request), ("response_headers", response)] {
-        object.put_some(name, half.map(headers).filter(|it| !it.is_empty()));
+        object.put_some(name, half.map(|it| headers(&it.fields)).filter(|it| !it.is_empty()));
     }
     let own = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
     let texts = [
@@ -43,13 +44,6 @@ pub(in crate::buffers::http) fn object(
     }
     object.put("http2", http2);
     object
-}
-
-fn headers(half: &Half) -> Vec<Value> {
-    let header = |(name, value): &(Vec<u8>, Vec<u8>)| {
-        Value::from(Object::default().with("name", name).with("value", value))
-    };
-    half.fields.iter().map(header).collect()
 }
 
 /// What came in a side's frames.
