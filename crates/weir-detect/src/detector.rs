@@ -378,8 +378,7 @@ impl Detector {
         });
         let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
         let view = View::of(packet, &decoded).checked(checks);
-        evaluator.counters.wrong_checksums += u64::from(view.is_spoiled);
-        evaluator.counters.wrong_icrcs += u64::from(view.is_damaged);
+        view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 use crate::behaviour::Signs;
 use crate::checksums;
 use crate::decode::Event;
-use crate::detector::{Decoded, Direction, Packet};
+use crate::detector::{Counters, Decoded, Direction, Packet};
 use crate::rdma::operation::Head;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
@@ -116,6 +116,12 @@ impl<'a> View<'a> {
         let is_wrong = || checksums::is_segment_wrong(self.bytes, self.parsed);
         let is_spoiled = !self.is_verified && is_wrong();
         Self { is_spoiled, ..self }
+    }
+
+    /// Counts it if its receiver drops it for its checksum.
+    pub(crate) fn count_wrong(&self, counters: &mut Counters) {
+        counters.wrong_checksums += u64::from(self.is_spoiled);
+        counters.wrong_icrcs += u64::from(self.is_damaged);
     }
 
     pub(crate) fn new(
