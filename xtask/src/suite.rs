@@ -144,7 +144,8 @@ impl Suite {
         })?;
         report_docs(&docs, log, tally)?;
         let (documented, took) = documented;
-        println!("doc tests and documentation: {} s beside the tests", took.as_secs());
+        let verdict = if documented { "ok" } else { "FAILED" };
+        println!("doc tests and documentation: {verdict}, {} s beside the tests", took.as_secs());
         let good = good && documented;
         all.sort_by_key(|ended| std::cmp::Reverse(ended.took));
         let worked = all.iter().map(|ended| ended.worked).sum();

@@ -203,6 +203,19 @@ impl Running {
         let _ = self.signal(signal);
         self.finish(ENDING)
     }
+
+    /// Asks it to end by `signal`, and kills it when it has not within `patience`.
+    ///
+    /// # Errors
+    /// A signal came.
+    pub fn end(mut self, signal: Signal, patience: Duration) -> Result<Finished> {
+        let _ = self.signal(signal);
+        let end = Instant::now() + patience;
+        while self.is_running()? && Instant::now() < end {
+            interrupt::sleep(interrupt::POLL)?;
+        }
+        self.stop(Signal::KILL)
+    }
 }
 
 impl Drop for Running {

@@ -42,7 +42,8 @@ pub struct Generate {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Generator {
-    /// Its command line, at host A. It is ended by SIGINT when the time is over.
+    /// Its command line, at host A. When the time is over it is ended by SIGINT, and killed 5 s
+    /// after that.
     command: String,
     /// What must listen at host B before, if anything.
     server: Option<String>,
@@ -113,7 +114,7 @@ impl Generate {
             }
             (server, _) => server,
         };
-        let mut sending = start(sender, &fill(&program.command))?;
+        let sending = start(sender, &fill(&program.command))?;
         let mut counts = vec![Count::of(receiver)?];
         let begun = Instant::now();
         for second in 1..=self.seconds {
@@ -125,10 +126,8 @@ impl Generate {
             counts.push(Count::of(receiver)?);
             tick(f64::from(second) / f64::from(self.seconds));
         }
-        if sending.is_running()? {
-            sending.signal(Signal::INT)?;
-        }
-        let sent = sending.finish(PATIENCE)?;
+        // hping3 prints where it is told to end, in the midst of printing too: then it never ends.
+        let sent = sending.end(Signal::INT, PATIENCE / 4)?;
         let heard = server.map(|it| it.stop(Signal::INT)).transpose()?;
         let load = meter.finish();
         fs::write(raw.join("generator.txt"), format!("{}\n{}", sent.stdout, sent.stderr))?;

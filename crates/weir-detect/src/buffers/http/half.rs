@@ -183,7 +183,7 @@ impl Half {
         is_whole
     }
 
-    /// A response's head; [`begins_response`] has looked at its line.
+    /// A response's head; [`super::transaction::begins_response`] has looked at its line.
     pub(super) fn response(head: &[u8]) -> Self {
         let mut half = Self::of(head);
         let line = half.first_line.clone();
