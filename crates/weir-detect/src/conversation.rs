@@ -112,6 +112,8 @@ pub(crate) struct Progress {
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
+    /// The stream is as long with it as it may be.
+    pub(crate) reaches_depth: bool,
     /// What comes is encrypted: nobody looks into it.
     pub(crate) is_opaque: bool,
     /// What lies together behind a gap, with the segment, and bytes of the stream before it.
@@ -137,6 +139,7 @@ impl From<Taken> for Progress {
             refused: taken.refused,
             differs: taken.differs,
             rewritten: taken.rewritten,
+            reaches_depth: taken.reaches_depth,
             ..Self::default()
         }
     }
@@ -249,7 +252,7 @@ impl Conversation {
             let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
             progress.is_decided = is_known && !was_decided || (was != told && was.is_some());
         }
-        if seen & flags::FIN != 0 && ends(self) {
+        if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
             self.close(side, &mut progress);
         }
         if let (true, Application::Http(connection)) =
@@ -273,7 +276,7 @@ impl Conversation {
         self.agreement.look(side, self.streams[side].window(), other, told, port)
     }
 
-    /// A side says no more.
+    /// A side says no more, or nobody hears it.
     fn close(&mut self, side: usize, progress: &mut Progress) {
         match &mut self.application {
             Application::Http(connection) => {

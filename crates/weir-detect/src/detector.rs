@@ -148,6 +148,8 @@ pub struct Counters {
     pub unacceptable_segments: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,
+    /// Streams that have reached [`Limits::stream_depth`].
+    pub stream_depths: u64,
     /// Bits, integers, texts and values of sets that found no room.
     pub bits_lost: u64,
     /// Texts that are not replaced, for too many are in one packet.

@@ -45,6 +45,8 @@ pub(crate) struct Taken {
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
+    /// The stream is as long with it as it may be.
+    pub(crate) reaches_depth: bool,
 }
 
 /// One direction.
@@ -61,6 +63,10 @@ pub(crate) struct Stream {
     waiting: VecDeque<(u32, Vec<u8>)>,
     waiting_bytes: usize,
     refusals: Refusals,
+    /// Bytes that it may have; `None`: any number.
+    depth: Option<u64>,
+    /// What comes is behind them.
+    is_full: bool,
     /// What came before the window and may not have arrived, where others in its place are refused.
     past: VecDeque<u8>,
     /// A byte that the receiver may have had no room for: its acknowledgment tells.
@@ -147,8 +153,8 @@ impl Stream {
 
     /// The same, of a stream that has another beginning: whatever it held goes.
     pub(crate) fn begin_again(&mut self, syn: u32) {
-        let Self { system, refusals, .. } = *self;
-        *self = Self { system, refusals, ..Self::default() };
+        let Self { system, refusals, depth, .. } = *self;
+        *self = Self { system, refusals, depth, ..Self::default() };
         self.begin(syn);
     }
 
@@ -195,8 +201,29 @@ impl Stream {
         behind < AHEAD_MAX && u64::from(behind) > self.before + self.window.len() as u64
     }
 
-    /// Takes a segment in.
+    /// It has so many bytes at most.
+    pub(crate) fn limit(&mut self, depth: Option<u64>) {
+        self.depth = depth;
+    }
+
+    /// Takes a segment in, as far as its bytes are within the stream's depth.
     pub(crate) fn take(&mut self, sequence: u32, bytes: &[u8]) -> Taken {
+        let Some((next, depth)) = self.next.zip(self.depth) else {
+            return self.take_in(sequence, bytes);
+        };
+        // Once it is full its numbers stand still, and say nothing of what comes gigabytes later.
+        if self.is_full {
+            return Taken::default();
+        }
+        let room = depth.saturating_sub(self.before + self.window.len() as u64);
+        let ahead = i64::from(sequence.wrapping_sub(next) as i32);
+        let within = (room as i64).saturating_sub(ahead).clamp(0, bytes.len() as i64) as usize;
+        self.is_full = within < bytes.len();
+        let taken = self.take_in(sequence, &bytes[..within]);
+        Taken { reaches_depth: self.is_full, is_part: taken.is_part && !self.is_full, ..taken }
+    }
+
+    fn take_in(&mut self, sequence: u32, bytes: &[u8]) -> Taken {
         if self.next.is_none() {
             return Taken::default();
         }

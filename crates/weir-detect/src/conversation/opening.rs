@@ -141,6 +141,11 @@ impl Conversation {
         self.acceptance.believes_old = refusals.conflicts;
     }
 
+    /// Each side's stream has so many bytes at most.
+    pub(crate) fn limit(&mut self, depth: Option<u64>) {
+        self.streams.iter_mut().for_each(|it| it.limit(depth));
+    }
+
     /// Nothing was said yet.
     fn begin_anew(&mut self, acceptance: Acceptance) {
         *self = Self {

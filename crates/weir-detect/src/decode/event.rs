@@ -226,6 +226,7 @@ events! {
     StreamSuspectedReset "stream.suspected_rst_inject"
     StreamGap "stream.reassembly_seq_gap"
     StreamOverlapDiffers "stream.reassembly_overlap_different_data"
+    StreamDepthReached "stream.reassembly_depth_reached"
     StreamInvalidTimestamp "stream.pkt_invalid_timestamp"
     ApplicationMismatch "applayer_mismatch_protocol_both_directions"
     ApplicationWrongSide "applayer_wrong_direction_first_data"

@@ -31,6 +31,9 @@ pub struct Limits {
     /// A flow of so many bytes, both ways together, is looked at no further; `None`: each is, to
     /// its end.
     pub bypass_bytes: Option<u64>,
+    /// Bytes of each side of a TCP connection that are its stream; payloads behind them are looked
+    /// at one by one (Suricata's `stream.reassembly.depth`). `None`: all.
+    pub stream_depth: Option<u64>,
     /// Bytes of memory that flows may hold for what they say, together. Where they hold more, those
     /// that were silent longest are forgotten: see [`FlowTable`](crate::FlowTable).
     pub memory: usize,
@@ -76,6 +79,7 @@ impl Default for Limits {
             checks_segments: false,
             seed: 0,
             bypass_bytes: None,
+            stream_depth: None,
             memory: 1 << 30,
             looks_into_encrypted: [false; 2],
             refuses_midstream: false,

@@ -53,6 +53,7 @@ impl Evaluator {
                 let Limits { refuses_gaps: gaps, refuses_conflicts: conflicts, .. } = self.limits;
                 let only_told = self.limits.only_watches;
                 conversation.refuse(Refusals { gaps, conflicts, only_told });
+                conversation.limit(self.limits.stream_depth);
             }
             if is_new
                 && let Some((announced, parent)) =
@@ -65,6 +66,7 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
+            self.counters.stream_depths += u64::from(progress.reaches_depth);
             let is_urgent = || view.urgent().is_some() && !view.payload.is_empty();
             let Limits { refuses_conflicts, only_watches, .. } = self.limits;
             let taken_in = refuses_conflicts && only_watches && is_urgent();

@@ -533,7 +533,8 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
         let is_idle = progress.new + progress.rewritten == 0 && progress.island.is_none();
-        let is_seen = !is_idle && !progress.is_opaque;
+        // The segment that reaches the stream's depth was looked at as a packet, to its end.
+        let is_seen = !is_idle && !progress.is_opaque && !progress.reaches_depth;
         let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
             return ControlFlow::Continue(());
         };

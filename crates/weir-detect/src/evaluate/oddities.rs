@@ -43,6 +43,7 @@ impl Evaluator {
         let of_stream = match () {
             () if progress.gaps > 0 => Some(Event::StreamGap),
             () if progress.differs => Some(Event::StreamOverlapDiffers),
+            () if progress.reaches_depth => Some(Event::StreamDepthReached),
             () => None,
         };
         let is_told = rules.needs().events || self.tells_events || self.looks_for_records;

@@ -150,6 +150,9 @@ pub struct Options {
     pub alerts_max: Option<usize>,
     /// A connection of which a side has sent so many bytes is looked at no further.
     pub bypass_depth: Option<u64>,
+    /// Bytes of each side of a connection that are put together; those behind are looked at packet
+    /// by packet.
+    pub stream_depth: Option<u64>,
     /// Whether rules look into TLS, and into SSH, once it is encrypted.
     pub looks_into_encrypted: [bool; 2],
     /// Whether connections of TLS, and of SSH, are looked at no further then.
@@ -191,6 +194,7 @@ impl<W: Write> Detection<W> {
             http_headers,
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,
+            stream_depth: options.stream_depth,
             checks_segments: options.checksums != Checksums::Trusted,
             ..Limits::default()
         };
@@ -596,6 +600,7 @@ impl<W: Write> Look<W> {
         let seen = self.detector.counters();
         counters.insert("detect.alerts_suppressed".into(), seen.suppressed);
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
+        counters.insert("tcp.stream_depth_reached".into(), seen.stream_depths);
         counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
         let event = eve::stats(self.last, &counters);
         self.push(event);

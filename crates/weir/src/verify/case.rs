@@ -113,6 +113,9 @@ pub struct Case {
     pub rules: Vec<PathBuf>,
     /// Settings of its suricata.yaml and command line, by dotted names; lists as they are.
     pub settings: BTreeMap<String, Value>,
+    /// It has a suricata.yaml: what that does not say is as Suricata's program has it, not as its
+    /// suricata.yaml.
+    pub has_settings: bool,
     /// Whether packets are dropped, not only told of.
     pub is_inline: bool,
     /// Whether wrong checksums are nothing to it.
@@ -165,6 +168,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         capture: PathBuf::new(),
         rules: Vec::new(),
         settings: settings_of(folder)?,
+        has_settings: folder.join("suricata.yaml").exists(),
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
         ignores_checksums: false,

@@ -166,7 +166,8 @@ fn options(case: &Case) -> Options {
             .setting("packet-alert-max")
             .and_then(|it| it.parse().ok())
             .or(Some(ALERTS_OF_PACKET_MAX)),
-        bypass_depth: bypass_depth(case),
+        bypass_depth: stream_depth(case).filter(|_| case.is_on("stream.bypass", false)),
+        stream_depth: stream_depth(case),
         looks_into_encrypted: encryption(case, "full"),
         bypasses_encrypted: encryption(case, "bypass"),
         unopened: unopened(case),
@@ -242,15 +243,17 @@ fn exception(case: &Case, setting: &str) -> Option<Exception> {
     }
 }
 
-/// Bytes of a connection's side after which nobody looks at it, where that is asked for.
-fn bypass_depth(case: &Case) -> Option<u64> {
-    let depth = case.setting("stream.reassembly.depth").unwrap_or_else(|| "1mb".into());
+/// Bytes of a connection's side that are put together: Suricata's own settings say so many, its
+/// program has no bound.
+fn stream_depth(case: &Case) -> Option<u64> {
+    let depth = case.setting("stream.reassembly.depth");
+    let depth = depth.or_else(|| (!case.has_settings).then(|| "1mb".into()))?;
     let small = depth.trim().to_ascii_lowercase();
     let units = [("kb", 10), ("mb", 20), ("gb", 30)];
     let unit = units.iter().find_map(|(unit, bits)| Some((small.strip_suffix(unit)?, *bits)));
     let (digits, bits) = unit.unwrap_or((&small, 0));
     let depth = digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)?;
-    (case.is_on("stream.bypass", false) && depth > 0).then_some(depth)
+    (depth > 0).then_some(depth)
 }
 
 /// Whether that is what is done with TLS, and SSH, that is encrypted.

@@ -321,3 +321,44 @@ fn encrypted_connections_are_looked_at_as_far_as_suricata_is_told() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 3, "{report:#}");
 }
+
+/// What Suricata 8.0.7 makes of a side of 30 bytes of which 16 are put together, in segments of
+/// ten: it was asked. Of `cdefgh` the stream has the first four bytes.
+const DEPTHS: [(&str, &str, [u32; 4]); 3] = [
+    ("whole", "0", [0, 1, 1, 1]),
+    ("bounded-ips", "16", [1, 1, 1, 0]),
+    ("bypassed-ips", "16, --set stream.bypass=true", [1, 1, 0, 0]),
+];
+
+#[test]
+fn streams_are_as_deep_as_suricata_is_told() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("depths");
+    for (name, depth, alerts) in DEPTHS {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let said = "tcp 80\n> 0123456789\n> abcdefghij\n> klmnopqrst\n";
+        write_capture(&folder.join("in.pcap"), &frames(said));
+        let wanted = [
+            "stream-event:reassembly_depth_reached;",
+            "content:\"cdefgh\";",
+            "content:\"lmn\";",
+            "content:\"9abc\";",
+        ];
+        let mut rules = String::new();
+        let mut test = format!("args: [-k none, --set stream.reassembly.depth={depth}]\nchecks:\n");
+        for (sid, (wanted, count)) in (1..).zip(wanted.into_iter().zip(alerts)) {
+            rules += &format!("alert tcp any any -> any any ({wanted} sid:{sid};)\n");
+            test += &format!(
+                "  - filter: {{count: {count}, match: {{event_type: alert, \
+                 alert.signature_id: {sid}}}}}\n"
+            );
+        }
+        test += &format!("  - stats: {{tcp.stream_depth_reached: {}}}\n", alerts[0]);
+        std::fs::write(folder.join("test.rules"), rules).unwrap();
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 3, "{report:#}");
+}
