@@ -178,6 +178,8 @@ pub struct Detector {
     bypass_bytes: Option<u64>,
     /// The last packet's flow is looked at no further.
     is_settled: bool,
+    /// The last packet has no place in its connection.
+    is_refused: bool,
     /// What was odd about packets, and how much of it may wait.
     anomalies: Vec<AnomalyRecord>,
     anomalies_max: usize,
@@ -202,6 +204,7 @@ impl Detector {
             seed: limits.seed,
             bypass_bytes: limits.bypass_bytes,
             is_settled: false,
+            is_refused: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
             is_one_of_several: false,
@@ -361,7 +364,7 @@ impl Detector {
     ) -> Decision {
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         let wants_events = rules.needs().events || evaluator.tells_events;
-        self.is_settled = false;
+        (self.is_settled, self.is_refused) = (false, false);
         let has_to = evaluator.records.is_some() || evaluator.limits.refuses_parser_errors;
         if rules.is_empty() && !has_to {
             return Decision::Pass;
@@ -382,13 +385,17 @@ impl Detector {
         let view = View::of(packet, &decoded).checked(checks);
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
+        let mut is_refused = false;
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
-            follow(flow, direction, &view, evaluator.limits.midstream, found);
+            let goes_on = follow(flow, direction, &view, &evaluator.limits, found);
+            is_refused = !goes_on && evaluator.limits.refuses_invalid;
             events = [decoded.events, found].concat();
         }
+        self.is_refused = is_refused;
         let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
+        view.is_refused = is_refused;
         flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = watcher.as_mut() {
             view.signs = watcher.look(now, flow, direction, &view);
@@ -541,6 +548,12 @@ impl Detector {
         self.evaluator.sets.take_changes()
     }
 
+    /// Whether the last packet was a segment that has no place in its connection, where
+    /// [`Limits::refuses_invalid`].
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
     /// What was odd about the last packet in its stream.
     pub fn stream_events(&self) -> &[Event] {
         &self.evaluator.stream_events
@@ -683,20 +696,29 @@ fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
     view.is_tcp() && !view.is_spoiled && !flow.is_dropped()
 }
 
-/// Follows the flow's connection by a segment; what is odd about that goes to `found`.
+/// Follows the flow's connection by a segment; what is odd about that goes to `found`. Whether it
+/// has a place in the connection.
 fn follow(
     flow: &mut Flow,
     direction: Direction,
     view: &View<'_>,
-    midstream: bool,
+    limits: &Limits,
     found: &mut Vec<Event>,
-) {
-    match flow.check_timestamps(direction, view) {
+) -> bool {
+    let is_timely = flow.check_timestamps(direction, view);
+    let mut goes_on = is_timely;
+    match is_timely {
         // What comes too late is not taken into account.
         false => found.push(Event::StreamInvalidTimestamp),
-        true => found.extend(flow.session.get_or_insert_default().take(direction, view)),
+        true => {
+            let session = flow.session.get_or_insert_default();
+            found.extend(session.take(direction, view, limits.refuses_invalid));
+            goes_on = !session.is_refused();
+        }
     }
-    if midstream && flow.is_taken_up() {
+    let is_taken_up = limits.midstream && flow.is_taken_up();
+    if is_taken_up {
         found.retain(|it| !it.is_without_session());
     }
+    goes_on || is_taken_up
 }

@@ -190,7 +190,7 @@ impl Flow {
         match view.parsed.transport {
             Transport::Tcp { flags: seen, .. } => {
                 let before = self.tcp;
-                if !view.is_spoiled && !self.is_dropped() {
+                if !view.is_lost() && !self.is_dropped() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
                     self.tcp = before.after(direction, seen);
                 }
@@ -209,7 +209,7 @@ impl Flow {
                     || is_taken_up
                     || is_older
                     || view.has_early_data()
-                    || (is_of_connection && brings && !view.is_spoiled);
+                    || (is_of_connection && brings && !view.is_lost());
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
         }
@@ -311,7 +311,7 @@ impl Flow {
         let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
-            Transport::Tcp { .. } if view.is_spoiled => {}
+            Transport::Tcp { .. } if view.is_lost() => {}
             Transport::Tcp { flags: seen, .. } => {
                 told.tcp_flags[side] |= seen;
                 // What is dropped with its flow brings its connection no further.

@@ -37,6 +37,8 @@ pub(crate) struct View<'a> {
     pub(crate) icrc: Option<IcrcStatus>,
     /// A TCP segment that no receiver takes, for its checksum is wrong.
     pub(crate) is_spoiled: bool,
+    /// A TCP segment that has no place in its connection, and is to go no further.
+    pub(crate) is_refused: bool,
     /// Its payload is encrypted, and not looked at.
     pub(crate) is_opaque: bool,
     /// What it belongs to, of all that rules have watched.
@@ -118,6 +120,11 @@ impl<'a> View<'a> {
         Self { is_spoiled, ..self }
     }
 
+    /// Whether it is a TCP segment that its receiver does not get, or does not take.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_spoiled || self.is_refused
+    }
+
     /// Counts it if its receiver drops it for its checksum.
     pub(crate) fn count_wrong(&self, counters: &mut Counters) {
         counters.wrong_checksums += u64::from(self.is_spoiled);
@@ -156,6 +163,7 @@ impl<'a> View<'a> {
             is_damaged: false,
             icrc: None,
             is_spoiled: false,
+            is_refused: false,
             is_opaque: false,
             signs: 0,
             operation: None,

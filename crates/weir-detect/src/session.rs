@@ -50,6 +50,8 @@ struct Side {
     first: u32,
     /// Behind the last byte that it sent.
     next: u32,
+    /// And behind that its FIN.
+    has_ended: bool,
     /// Up to where the other has acknowledged.
     acknowledged: u32,
     /// What the other has room for, in bytes.
@@ -74,6 +76,11 @@ pub(crate) struct Session {
     syns: u8,
     /// Who reset the connection.
     reset_by: Option<u8>,
+    /// Segments that have no place in the connection go no further: nobody speaks before the
+    /// handshake that was seen here is over.
+    is_strict: bool,
+    /// The last segment has none.
+    is_refused: bool,
 }
 
 /// A segment.
@@ -142,6 +149,11 @@ impl Side {
         }
     }
 
+    /// Behind the last byte that it sent, and its FIN.
+    fn end(&self) -> u32 {
+        self.next.wrapping_add(u32::from(self.has_ended))
+    }
+
     fn sent(&mut self, end: u32) {
         if before(self.next, end) {
             self.next = end;
@@ -170,27 +182,42 @@ impl Session {
         })
     }
 
-    /// What is odd about a segment; it is taken into account where nothing is.
-    pub(crate) fn take(&mut self, direction: Direction, view: &View<'_>) -> Vec<Event> {
+    /// What is odd about a segment; it is taken into account where nothing is. Strictly, what has
+    /// no place in the connection does not arrive.
+    pub(crate) fn take(
+        &mut self,
+        direction: Direction,
+        view: &View<'_>,
+        is_strict: bool,
+    ) -> Vec<Event> {
         let mut events = Vec::new();
+        (self.is_strict, self.is_refused) = (is_strict, false);
         let Some(segment) = Segment::of(direction, view) else { return events };
-        if segment.has(SYN | FIN) && self.state == State::None {
-            events.push(Event::StreamFinSyn);
-        }
-        if self.state != State::None && segment.flags & ACK == 0 && segment.acknowledgment != 0 {
+        if segment.flags & ACK == 0 && segment.acknowledgment != 0 {
             events.push(Event::StreamBrokenAck);
         }
         let is_over = matches!(self.state, State::None | State::Closed);
         if segment.has(RST) && segment.length > 0 && !is_over {
             events.push(Event::StreamRstWithData);
         }
+        if segment.has(SYN | FIN) && !segment.has(RST) {
+            self.is_refused = true;
+            events.push(Event::StreamFinSyn);
+            return events;
+        }
         if self.is_bad_window_update(&segment) {
             events.push(Event::StreamBadWindowUpdate);
             return events;
         }
+        if self.keeps_alive(&segment) {
+            return events;
+        }
         if self.is_spurious(&segment) {
             events.push(Event::StreamSpuriousRetransmission);
-            return events;
+            // What lies before the stream is looked at no further.
+            if not_behind(segment.end(), self.sides[segment.side].first.wrapping_add(1)) {
+                return events;
+            }
         }
         let odd = match self.state {
             State::None => self.nothing(&segment),
@@ -199,8 +226,15 @@ impl Session {
             State::Established => self.established(&segment, &mut events),
             _ => self.shutting_down(&segment, &mut events),
         };
+        self.is_refused |= odd.is_err_and(Event::refuses_segment);
         events.extend(odd.err());
         events
+    }
+
+    /// Whether the last segment has no place in the connection, as far as that is known: a gateway
+    /// that drops such segments drops it (Suricata's `stream.drop-invalid`).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Whether numbers begin anew with this segment: the connection before it is over.
@@ -276,6 +310,7 @@ impl Session {
             return Err(Event::StreamSynAckWrongAck);
         }
         server.begin(segment.sequence);
+        server.acknowledged = server.next;
         client.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
         if segment.shift.is_none() {
             server.shift = 0;
@@ -341,7 +376,14 @@ impl Session {
             return Ok(());
         }
         if segment.side == 1 {
-            if segment.acknowledgment != client.acknowledged {
+            let is_next = segment.sequence == server.next && segment.length > 0;
+            if self.is_strict {
+                return Err(match is_next && segment.acknowledgment == client.acknowledged {
+                    true => Event::StreamDataInjected,
+                    false => Event::StreamAckWrongDirection,
+                });
+            }
+            if segment.acknowledgment != client.acknowledged && segment.length > 0 {
                 return Err(Event::StreamWrongSeqWrongAck);
             }
             // The server speaks, so it heard what was not seen here.
@@ -350,6 +392,8 @@ impl Session {
         }
         let is_next = segment.sequence == client.next;
         let acknowledges = is_valid(segment, server) && segment.acknowledgment != server.first;
+        let acknowledges =
+            acknowledges && (!self.is_strict || segment.acknowledgment == server.next);
         let is_ahead = before(client.next, segment.sequence)
             && not_behind(segment.sequence, client.window_end)
             && segment.acknowledgment == server.next;
@@ -378,8 +422,9 @@ impl Session {
             0 => segment.acknowledgment == other.next,
             next => segment.sequence == next || segment.sequence == own.first,
         };
-        if is_meant {
-            self.close(segment);
+        match is_meant {
+            true => self.close(segment),
+            false => self.is_refused = true,
         }
         Ok(())
     }
@@ -400,9 +445,7 @@ impl Session {
         if segment.has(SYN | ACK) {
             return match () {
                 () if segment.side == 0 => Err(Event::StreamEstSynAckToServer),
-                () if segment.acknowledgment != client.first.wrapping_add(1)
-                    && segment.acknowledgment != client.acknowledged =>
-                {
+                () if segment.acknowledgment != client.acknowledged => {
                     Err(Event::StreamEstSynAckDifferentAck)
                 }
                 () if segment.sequence != server.first => Err(Event::StreamEstSynAckDifferentSeq),
@@ -427,26 +470,21 @@ impl Session {
     /// A segment of an established connection.
     fn goes_on(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
         let (own, other) = self.both(segment.side);
-        let (end, acknowledged) = (segment.end(), own.acknowledged);
-        if before(end, acknowledged) {
-            let keeps_alive =
-                segment.acknowledgment == other.acknowledged && end == acknowledged.wrapping_sub(1);
-            if !keeps_alive {
-                return Err(Event::StreamEstBeforeLastAck);
-            }
-        }
+        let end = segment.end();
         if !is_valid(segment, other) {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamEstInvalidAck);
         }
+        let is_probe = segment.length <= 1 && segment.sequence == own.next.wrapping_sub(1);
+        if before(end, own.acknowledged) && !is_probe {
+            return Err(Event::StreamEstBeforeLastAck);
+        }
         let is_zero_probe = own.window == 0 && segment.length == 1 && segment.sequence == own.next;
-        if before(own.window_end, end) && !is_zero_probe {
+        let is_far = before(own.window_end, end) && !is_zero_probe;
+        own.sent(end);
+        if is_far {
             return Err(Event::StreamEstOutOfWindow);
         }
-        if segment.length > 0 && not_behind(end, own.next) {
-            events.push(Event::StreamRetransmission);
-        }
-        own.sent(end);
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
         self.is_confirmed |= segment.side == 1 || segment.length > 0;
         Ok(())
@@ -471,21 +509,29 @@ impl Session {
             && segment.flags & (SYN | FIN | RST | URG) == 0
             && segment.has(ACK)
             && window < other.window
-            && before(other.next, segment.acknowledgment)
-            && before(own.next, segment.sequence)
+            && before(other.end(), segment.acknowledgment)
+            && before(own.end(), segment.sequence)
+    }
+
+    /// Asks whether the other is there (RFC 9293 s3.8.4).
+    fn keeps_alive(&self, segment: &Segment) -> bool {
+        let (own, other) = (&self.sides[segment.side], &self.sides[1 - segment.side]);
+        !matches!(self.state, State::None | State::Closed)
+            && segment.length <= 1
+            && segment.flags & (SYN | RST | FIN) == 0
+            && segment.sequence == own.next.wrapping_sub(1)
+            && segment.acknowledgment == other.acknowledged
     }
 
     /// All of it was acknowledged.
     fn is_spurious(&self, segment: &Segment) -> bool {
         let own = &self.sides[segment.side];
-        let is_running = !matches!(
-            self.state,
-            State::None | State::SynSent | State::SynReceived | State::Closed | State::TimeWait
-        );
-        is_running
-            && segment.length > 0
-            && segment.flags & (SYN | RST | FIN) == 0
-            && not_behind(segment.end(), own.acknowledged)
+        let is_running = match self.state {
+            State::None | State::TimeWait => false,
+            State::SynSent => segment.side == 1,
+            _ => true,
+        };
+        is_running && segment.length > 0 && not_behind(segment.end(), own.acknowledged)
     }
 }
 

@@ -179,7 +179,7 @@ events! {
     StreamSynAckWrongDirection "stream.3whs_synack_in_wrong_direction"
     StreamSynAckWrongAck "stream.3whs_synack_with_wrong_ack"
     StreamSynAckToServer "stream.3whs_synack_toserver_on_syn_recv"
-    StreamSynAckDifferentAck "stream.3whs_synack_resend_with_different_ack"
+    StreamSynAckDifferentAck "stream.3whs_synack_resend_with_diff_ack"
     StreamSynAckDifferentSeq "stream.3whs_synack_resend_with_diff_seq"
     StreamDataInjected "stream.3whs_ack_data_inject"
     StreamAsyncWrongSeq "stream.3whs_async_wrong_seq"
@@ -193,7 +193,7 @@ events! {
     StreamFourWayWrongSeq "stream.4whs_wrong_seq"
     StreamFourWayInvalidAck "stream.4whs_invalid_ack"
     StreamEstSynAckToServer "stream.est_synack_toserver"
-    StreamEstSynAckDifferentAck "stream.est_synack_resend_with_different_ack"
+    StreamEstSynAckDifferentAck "stream.est_synack_resend_with_diff_ack"
     StreamEstSynAckDifferentSeq "stream.est_synack_resend_with_diff_seq"
     StreamEstSynAckResend "stream.est_synack_resend"
     StreamEstSynToClient "stream.est_syn_toclient"
@@ -237,6 +237,19 @@ events! {
 }
 
 impl Event {
+    /// Whether a segment of which it is told has no place in its connection. What does not fit in
+    /// one that is established may have passed others on its way.
+    pub(crate) fn refuses_segment(self) -> bool {
+        !matches!(
+            self,
+            Self::StreamEstBeforeLastAck
+                | Self::StreamEstInvalidAck
+                | Self::StreamEstOutOfWindow
+                | Self::StreamFastOpenIgnored
+                | Self::StreamSuspectedReset
+        )
+    }
+
     /// Whether it is about what is spoken over a connection.
     pub fn is_of_application(self) -> bool {
         matches!(

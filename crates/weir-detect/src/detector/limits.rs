@@ -53,6 +53,9 @@ pub struct Limits {
     /// and with it the rest of its connection, of UDP that packet alone; otherwise rules go on
     /// looking at what they still can.
     pub refuses_parser_errors: bool,
+    /// Whether TCP segments that have no place in their connection are no part of it: see
+    /// [`Detector::is_refused`](super::Detector::is_refused).
+    pub refuses_invalid: bool,
     /// Whether what is [`Decision::Unseen`] goes on nonetheless, so that its stream has it.
     pub only_watches: bool,
     /// What is odd about packets and waits to be taken; further ones are lost, and counted. With 0
@@ -86,6 +89,7 @@ impl Default for Limits {
             refuses_gaps: false,
             refuses_conflicts: false,
             refuses_parser_errors: false,
+            refuses_invalid: false,
             only_watches: false,
             anomalies: 0,
             digests: FileDigests::default(),

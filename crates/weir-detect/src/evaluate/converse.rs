@@ -40,6 +40,9 @@ impl Evaluator {
         if view.is_spoiled || view.is_piece() {
             return Progress::default();
         }
+        if view.is_refused {
+            return Progress { is_opaque: true, ..Progress::default() };
+        }
         needs.frames |= self.tells_frames;
         if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
             let ends = [flow.initiator.address, flow.responder.address];

@@ -392,7 +392,11 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
         "icmp_id" => short().map(HeaderTest::IcmpId),
         "icmp_seq" => short().map(HeaderTest::IcmpSequence),
         "decode-event" | "engine-event" => event(&format!("decoder.{}", value.trim())),
-        "stream-event" => event(&format!("stream.{}", value.trim())),
+        // Two events have a second name.
+        "stream-event" => {
+            let name = value.trim().replace("_with_different_ack", "_with_diff_ack");
+            event(&format!("stream.{name}"))
+        }
         "vlan.layers" => vlan_numbers(value, 8, 3).map(HeaderTest::VlanCount),
         "vlan.id" => vlan(value),
         "icmpv6.mtu" => numbers(32).map(HeaderTest::Icmpv6Mtu),

@@ -63,13 +63,9 @@ impl Session {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        let is_within = not_behind(own.acknowledged, segment.sequence)
-            && not_behind(
-                segment.sequence,
-                if before(own.window_end, own.next) { own.next } else { own.window_end },
-            );
-        if is_within {
-            self.close(segment);
+        match segment.sequence == own.next {
+            true => self.close(segment),
+            false => self.is_refused = true,
         }
         Ok(())
     }
@@ -83,10 +79,11 @@ impl Session {
             return Err(Event::StreamFinInvalidAck);
         }
         let limit = own.acknowledged.wrapping_add(own.window);
-        if before(segment.sequence, own.next) || before(limit, segment.sequence) {
+        if before(segment.sequence, own.acknowledged) || before(limit, segment.sequence) {
             return Err(Event::StreamFinOutOfWindow);
         }
-        own.sent(segment.end().wrapping_add(1));
+        own.sent(segment.end());
+        own.has_ended = true;
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
         self.state = if side == 0 { State::CloseWait } else { State::FinWait1 };
         Ok(())
@@ -123,8 +120,16 @@ impl Session {
         if state == State::CloseWait && before(end, own.acknowledged) && segment.length > 0 {
             return Err(Event::StreamCloseWaitBeforeLastAck);
         }
-        let behind = before(segment.sequence, own.acknowledged.wrapping_sub(1));
-        if !repeats && (behind || before(limit.max(own.next), segment.sequence)) {
+        if matches!(state, State::LastAck | State::Closing) && segment.has(FIN) {
+            return Ok(());
+        }
+        let distance = segment.sequence.wrapping_sub(own.next) as i32;
+        let is_wrong = match state {
+            State::TimeWait | State::LastAck | State::Closing => !(0..=1).contains(&distance),
+            _ if segment.has(FIN) && distance < 0 => true,
+            _ => before(limit.max(own.next), segment.sequence),
+        };
+        if !repeats && is_wrong {
             return Err(if segment.has(FIN) { complaints.fin } else { complaints.place });
         }
         if !is_valid(segment, other) {
@@ -134,14 +139,16 @@ impl Session {
         if repeats {
             events.push(Event::StreamRetransmission);
         }
-        own.sent(end.wrapping_add(u32::from(segment.has(FIN))));
-        let ends_other = segment.acknowledgment == other.next;
+        let is_next = segment.sequence == own.next;
+        own.sent(end);
+        own.has_ended |= segment.has(FIN);
+        let ends_other = other.has_ended && segment.acknowledgment == other.end();
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
         self.state = match (state, segment.has(FIN)) {
             // The side that closes second sends its FIN; it is the client in `fin wait`.
             (State::FinWait1, true) if side == 0 && ends_other => State::TimeWait,
             (State::FinWait1, true) if side == 0 => State::Closing,
-            (State::FinWait1, false) if side == 0 && ends_other => State::FinWait2,
+            (State::FinWait1, false) if side == 0 && ends_other && is_next => State::FinWait2,
             (State::FinWait2, true) if side == 0 => State::TimeWait,
             (State::CloseWait, true) if side == 1 => State::LastAck,
             (State::LastAck, false) if side == 0 && ends_other => State::Closed,

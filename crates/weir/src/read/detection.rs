@@ -153,6 +153,8 @@ pub struct Options {
     /// Bytes of each side of a connection that are put together; those behind are looked at packet
     /// by packet.
     pub stream_depth: Option<u64>,
+    /// Whether TCP segments are dropped that have no place in their connection.
+    pub drops_invalid: bool,
     /// Whether rules look into TLS, and into SSH, once it is encrypted.
     pub looks_into_encrypted: [bool; 2],
     /// Whether connections of TLS, and of SSH, are looked at no further then.
@@ -195,6 +197,7 @@ impl<W: Write> Detection<W> {
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,
             stream_depth: options.stream_depth,
+            refuses_invalid: options.drops_invalid,
             checks_segments: options.checksums != Checksums::Trusted,
             ..Limits::default()
         };
@@ -378,9 +381,11 @@ impl<W: Write> Look<W> {
         alerts: &[Alert],
     ) {
         let is_inner_dropped = layer.outer.is_none() && std::mem::take(&mut self.is_inner_dropped);
-        let is_gone = is_dropped || is_inner_dropped;
+        let is_refused = self.detector.is_refused();
+        let is_gone = is_dropped || is_inner_dropped || is_refused;
         if is_gone {
             let reason = match () {
+                () if is_refused => "stream error",
                 () if is_inner_dropped => "tunnel packet drop",
                 () if self.detector.dropped_by_flow() => "flow drop",
                 () if self.detector.dropped_by_rate() => "threshold detection_filter",
@@ -405,7 +410,7 @@ impl<W: Write> Look<W> {
         let of_stream: Vec<_> = self.detector.stream_events().to_vec();
         for event in of_stream {
             self.count(event.name());
-            if !event.is_repetition() && (self.options.tells_failed || !event.is_common()) {
+            if self.options.tells_failed || !event.is_common() {
                 self.anomaly(now, layer, packet, Oddity::Packet(event));
             }
         }

@@ -168,6 +168,7 @@ fn options(case: &Case) -> Options {
             .or(Some(ALERTS_OF_PACKET_MAX)),
         bypass_depth: stream_depth(case).filter(|_| case.is_on("stream.bypass", false)),
         stream_depth: stream_depth(case),
+        drops_invalid: case.is_inline && case.is_on("stream.drop-invalid", true),
         looks_into_encrypted: encryption(case, "full"),
         bypasses_encrypted: encryption(case, "bypass"),
         unopened: unopened(case),

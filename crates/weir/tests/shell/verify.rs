@@ -362,3 +362,51 @@ fn streams_are_as_deep_as_suricata_is_told() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 3, "{report:#}");
 }
+
+#[test]
+fn segments_without_a_place_in_their_connection_are_dropped_inline_as_by_suricata() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("placeless");
+    let segments: [(bool, [u32; 2], u8, &[u8]); 12] = [
+        (false, [10, 0], 0x02, b""),
+        (true, [20, 11], 0x12, b""),
+        // Before the handshake is over: dropped.
+        (true, [21, 11], 0x18, b"early"),
+        (false, [11, 21], 0x10, b""),
+        (false, [11, 21], 0x18, b"asked"),
+        (true, [21, 16], 0x10, b""),
+        // A reset with another's number, a FIN with a SYN: dropped.
+        (false, [12, 0], 0x04, b""),
+        (false, [16, 21], 0x03, b""),
+        // Beyond the window: told alone.
+        (false, [90_000, 21], 0x18, b"far"),
+        (true, [21, 16], 0x18, b"told"),
+        (false, [16, 25], 0x10, b""),
+        // It would be right but for the one that was too far.
+        (false, [16, 25], 0x04, b""),
+    ];
+    let frames =
+        segments.map(|(is_answer, numbers, flags, data)| segment(is_answer, numbers, flags, data));
+    // It was asked.
+    let dropped = "reason: stream error";
+    let cases = [("watched", [0, 1]), ("stopped-ips", [4, 0])];
+    for (name, [drops, early]) in cases {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        write_capture(&folder.join("in.pcap"), &frames);
+        let rule = "alert tcp any any -> any any (content:\"early\"; sid:1;)\n";
+        std::fs::write(folder.join("test.rules"), rule).unwrap();
+        let yaml = "outputs:\n  - eve-log: {enabled: yes, filetype: regular, filename: eve.json, \
+                    types: [alert, {drop: {flows: all}}, stats]}\n";
+        std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+        let test = format!(
+            "args: [-k none]\nchecks:\n  \
+             - filter: {{count: {drops}, match: {{event_type: drop, drop.{dropped}}}}}\n  \
+             - filter: {{count: {early}, match: {{event_type: alert}}}}\n"
+        );
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 2, "{report:#}");
+}
