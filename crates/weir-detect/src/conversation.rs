@@ -306,11 +306,15 @@ impl Conversation {
         if let Application::Tls(session) = &mut self.application {
             session.lose(side);
         }
+        if let Application::Dns(stream) = &mut self.application {
+            stream.lose(side);
+        }
         if matches!(self.application, Application::Websocket(..)) {
             self.application = Application::Other(Protocol::Websocket, None);
         }
         if let Application::Other(_, parser) = &mut self.application {
-            *parser = None;
+            let goes_on = parser.as_mut().is_some_and(|it| it.lose(side, count.into()));
+            parser.take_if(|_| !goes_on);
         }
         self.framer.iter_mut().for_each(|it| it.lose());
     }

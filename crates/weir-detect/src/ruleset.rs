@@ -434,7 +434,7 @@ impl Bare {
                 bare.app_events.entry(*event).or_default().push(index);
             } else if rule.is_of_application() {
                 if !rule.is_of_messages(false) {
-                    for spoken in Protocol::spoken().filter(|it| rule.protocol().hears(*it)) {
+                    for spoken in Protocol::spoken().filter(|it| rule.protocol().means(*it)) {
                         bare.spoken.entry(spoken).or_default().push(index, rule);
                     }
                 }

@@ -31,8 +31,11 @@ pub(crate) fn beginning(
     bytes: &[u8],
     port: u16,
 ) -> Beginning {
+    let is_netbios = transport == TransportProtocol::Tcp && matches!(port, 139 | 445);
     let of_any = match is_sip(bytes) {
         Some(true) => Some(Protocol::Sip),
+        _ if is_netbios && behind_session_service(bytes).is_none() => return Beginning::Open,
+        _ if is_netbios && behind_session_service(bytes) == Some(true) => Some(Protocol::Smb),
         _ => match transport {
             TransportProtocol::Tcp => stream(side, bytes, port),
             TransportProtocol::Udp => datagram(bytes, port),
@@ -76,6 +79,16 @@ fn is_sip(bytes: &[u8]) -> Option<bool> {
         None if head.len() == LINE_LEN_MAX => Some(false),
         None => None,
     }
+}
+
+/// Whether SMB comes behind a packet of NetBIOS's session service, a session's request for one (RFC
+/// 1002 s4.3.1); `None`: it may still.
+pub(crate) fn behind_session_service(bytes: &[u8]) -> Option<bool> {
+    let Some(([0x81..=0x85, 0, 0, length], behind)) = bytes.split_first_chunk::<4>() else {
+        return Some(false);
+    };
+    let next = behind.get(usize::from(*length)..).filter(|it| it.len() >= 8)?;
+    Some(matches!(next, [0, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..]))
 }
 
 fn begins(bytes: &[u8], words: &[&[u8]]) -> bool {
@@ -190,7 +203,7 @@ fn is_krb5(bytes: &[u8]) -> bool {
 }
 
 /// A sequence of a number and an operation (RFC 4511 s4.1.1).
-fn is_ldap(bytes: &[u8]) -> bool {
+pub(super) fn is_ldap(bytes: &[u8]) -> bool {
     let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
     matches!(content, [2, 1..=4, ..])
 }

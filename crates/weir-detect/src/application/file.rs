@@ -1,4 +1,4 @@
-//! A file that an application carries.
+//! A file that an application carries, whole or in pieces that may come in any order.
 
 use crate::digest::{Digester, Digests, FileDigests};
 use crate::heap::heap_size;
@@ -14,8 +14,15 @@ pub(crate) struct Content {
     /// Of all that came.
     pub(crate) size: u64,
     digester: Option<Box<Digester>>,
+    /// Pieces that lie ahead, where they begin, in order and apart from each other.
+    ahead: Vec<(u64, Vec<u8>)>,
+    /// Bytes that are missing before those that came last.
+    missing: u64,
 }
-heap_size!(Content { bytes, digester });
+heap_size!(Content { bytes, digester, ahead });
+
+/// Pieces of a file that may lie ahead, at most.
+const AHEAD_MAX: usize = 64;
 
 impl Content {
     /// Takes in bytes; with the first of them it is decided which digests there will be.
@@ -29,8 +36,113 @@ impl Content {
         self.digester.iter_mut().for_each(|it| it.update(bytes));
     }
 
+    /// Takes in bytes of a place in the file. Those ahead wait, as far as there is room; of bytes
+    /// that come again the last count.
+    pub(crate) fn add_at(&mut self, at: u64, bytes: &[u8], wanted: FileDigests) {
+        let position = self.size + self.missing;
+        if at > position {
+            self.wait(at, bytes);
+            let held: usize = self.ahead.iter().map(|it| it.1.len()).sum();
+            if self.ahead.len() > AHEAD_MAX || held > FILE_LEN_MAX {
+                self.add_first(wanted);
+            }
+        } else {
+            let known = usize::try_from(position - at).unwrap_or(usize::MAX).min(bytes.len());
+            self.rewrite(at.saturating_sub(self.missing), &bytes[..known]);
+            self.add(&bytes[known..], wanted);
+        }
+        while self.ahead.first().is_some_and(|it| it.0 <= self.size + self.missing) {
+            self.add_first(wanted);
+        }
+    }
+
+    /// Takes in what waits: nothing comes any more.
+    pub(crate) fn finish(&mut self, wanted: FileDigests) {
+        while !self.ahead.is_empty() {
+            self.add_first(wanted);
+        }
+    }
+
+    /// All that is kept, in stretches without a gap.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = &[u8]> {
+        let kept = Some(self.bytes.as_slice()).filter(|it| !it.is_empty() || self.ahead.is_empty());
+        kept.into_iter().chain(self.ahead.iter().map(|it| it.1.as_slice()))
+    }
+
+    /// Bytes of all stretches.
+    pub(crate) fn kept(&self) -> usize {
+        self.stretches().map(<[u8]>::len).sum()
+    }
+
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) {
+        let Some(place) = usize::try_from(at).ok().and_then(|at| self.bytes.get_mut(at..)) else {
+            return;
+        };
+        let count = bytes.len().min(place.len());
+        place[..count].copy_from_slice(&bytes[..count]);
+    }
+
+    /// Keeps a piece that lies ahead, with those that it touches.
+    fn wait(&mut self, at: u64, bytes: &[u8]) {
+        let end = |it: &(u64, Vec<u8>)| it.0 + it.1.len() as u64;
+        let own_end = at.saturating_add(bytes.len() as u64);
+        let first = self.ahead.partition_point(|it| end(it) < at);
+        let behind = self.ahead.partition_point(|it| it.0 <= own_end).max(first);
+        let mut piece = (at, Vec::new());
+        for (start, known) in self.ahead.drain(first..behind) {
+            piece.0 = piece.0.min(start);
+            let place = (start - piece.0) as usize;
+            piece.1.resize(piece.1.len().max(place + known.len()), 0);
+            piece.1[place..place + known.len()].copy_from_slice(&known);
+        }
+        let place = (at - piece.0) as usize;
+        piece.1.resize(piece.1.len().max(place + bytes.len()), 0);
+        piece.1[place..place + bytes.len()].copy_from_slice(bytes);
+        self.ahead.insert(first, piece);
+    }
+
+    /// Takes in the first piece that waits; what is missing before it does not come.
+    fn add_first(&mut self, wanted: FileDigests) {
+        let (at, piece) = self.ahead.remove(0);
+        let position = self.size + self.missing;
+        let known = usize::try_from(position.saturating_sub(at)).unwrap_or(usize::MAX);
+        self.missing += at.saturating_sub(position);
+        self.add(piece.get(known..).unwrap_or_default(), wanted);
+    }
+
     /// Digests of all that came.
     pub(crate) fn digests(&self) -> Digests {
         self.digester.as_ref().map(|it| it.digests()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretches(pieces: &[(u64, &[u8])]) -> Vec<Vec<u8>> {
+        let mut content = Content::default();
+        pieces.iter().for_each(|it| content.add_at(it.0, it.1, FileDigests::default()));
+        content.stretches().map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn pieces_are_put_in_their_place_in_whatever_order_they_come() {
+        assert_eq!(stretches(&[(4, b"ware"), (0, b"malw")]), [b"malwware"]);
+        assert_eq!(stretches(&[(3, b"def"), (9, b"j"), (6, b"ghi"), (0, b"abc")]), [b"abcdefghij"]);
+        assert_eq!(stretches(&[(0, b"evilXXXX"), (4, b"file")]), [b"evilfile"]);
+        assert_eq!(stretches(&[(5, b"bc"), (9, b"d"), (4, b"ab")]), [&b"abc"[..], b"d"]);
+        assert_eq!(stretches(&[]), [b""]);
+    }
+
+    #[test]
+    fn what_lies_ahead_is_bounded_and_kept_when_nothing_more_comes() {
+        let mut content = Content::default();
+        for at in 0..200 {
+            content.add_at(1 + 2 * at, b"x", FileDigests::default());
+        }
+        assert!(content.ahead.len() <= AHEAD_MAX);
+        content.finish(FileDigests::default());
+        assert_eq!((content.size, content.bytes.len()), (200, 200));
     }
 }

@@ -59,7 +59,11 @@ impl Parser for Ldap {
         if self.is_over {
             return;
         }
-        self.held[side].add(bytes);
+        // Where a segment begins with one, a message begins.
+        self.held[side].add_from(bytes, 0, |it| super::begin::is_ldap(it).then_some(0));
+        if self.held[side].is_lost() {
+            return;
+        }
         while let Some(length) = ber::length(self.held[side].bytes()) {
             if self.held[side].is_too_long() {
                 self.held[side].drop(length as u64);
@@ -72,6 +76,12 @@ impl Parser for Ldap {
                 said.unreadable(unit);
             }
         }
+    }
+
+    fn lose(&mut self, side: usize, count: u64) -> bool {
+        let length = ber::length(self.held[side].bytes()).map(|it| it as u64);
+        self.held[side].lose(count, length);
+        true
     }
 
     fn end(&mut self, said: &mut Said) {

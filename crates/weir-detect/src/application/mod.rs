@@ -43,7 +43,7 @@ pub(crate) mod websocket;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-pub(crate) use begin::{Beginning, TransportProtocol, beginning};
+pub(crate) use begin::{Beginning, TransportProtocol, beginning, behind_session_service};
 pub(crate) use expected::Expected;
 use unit::{Announced, Said};
 
@@ -54,6 +54,11 @@ use crate::rule::Protocol;
 pub(crate) trait Parser: Debug + Send + HeapSize {
     /// Takes in a side's next bytes, or its next datagram.
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said);
+
+    /// So many bytes of a side are missing: whether what follows can still be read.
+    fn lose(&mut self, _side: usize, _count: u64) -> bool {
+        false
+    }
 
     /// A side says no more.
     fn close(&mut self, _side: usize, _said: &mut Said) {}
@@ -227,6 +232,8 @@ pub(crate) struct Held {
     bytes: Vec<u8>,
     /// Bytes that are passed over before the next message.
     skipped: u64,
+    /// Bytes were missing, and nobody knows where the next message begins.
+    is_lost: bool,
 }
 heap_size!(Held { bytes });
 
@@ -239,6 +246,40 @@ impl Held {
         let passed = usize::try_from(self.skipped).unwrap_or(usize::MAX).min(bytes.len());
         self.skipped -= passed as u64;
         self.bytes.extend_from_slice(&bytes[passed..]);
+    }
+
+    /// So many bytes are missing. Of the message that is held, `length` is known, perhaps: what is
+    /// left of it is passed over.
+    pub(crate) fn lose(&mut self, count: u64, length: Option<u64>) {
+        let held = std::mem::take(&mut self.bytes).len() as u64;
+        let rest = match (self.skipped, length.filter(|_| held > 0)) {
+            (0, Some(length)) => length.saturating_sub(held),
+            (skipped, _) => skipped,
+        };
+        self.skipped = rest.saturating_sub(count);
+        self.is_lost |= count > rest;
+    }
+
+    /// Takes in bytes, from where a message begins on if some were missing: `find` tells, of bytes
+    /// of which the last `kept` are looked at again.
+    pub(crate) fn add_from(
+        &mut self,
+        bytes: &[u8],
+        kept: usize,
+        find: impl Fn(&[u8]) -> Option<usize>,
+    ) {
+        self.add(bytes);
+        if self.is_lost {
+            let found = find(&self.bytes);
+            self.is_lost = found.is_none();
+            let passed = found.unwrap_or(self.bytes.len().saturating_sub(kept));
+            self.bytes.drain(..passed);
+        }
+    }
+
+    /// Whether it is not known where the next message begins.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

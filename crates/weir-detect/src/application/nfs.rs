@@ -13,6 +13,8 @@ use crate::value::{Object, text};
 /// Program of NFS.
 const PROGRAM: u32 = 100_003;
 /// Calls that wait for an answer, and files whose names are known, at most.
+/// Bytes of a call's head, its record's mark before it.
+const HEAD_LEN: usize = 20;
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
 /// Bytes of a record that are looked into, at most.
@@ -93,10 +95,29 @@ impl<'a> Xdr<'a> {
     }
 }
 
+/// Whether a record of a side's begins so: a call of NFS, or a reply that was accepted (RFC 5531 s9
+/// and s11).
+fn is_head(side: usize, head: &[u8]) -> bool {
+    let words: Vec<u32> = head
+        .chunks_exact(4)
+        .filter_map(|it| it.first_chunk().map(|it| u32::from_be_bytes(*it)))
+        .collect();
+    match (side, words.as_slice()) {
+        (0, [mark, _, 0, 2, program, ..]) => mark >> 31 == 1 && *program == PROGRAM,
+        (1, [mark, _, 1, 0, flavor, ..]) => mark >> 31 == 1 && *flavor <= 6,
+        _ => false,
+    }
+}
+
 impl Parser for Nfs {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let Some(held) = &mut self.held else { return self.message(side, bytes, said) };
-        held[side].add(bytes);
+        held[side].add_from(bytes, HEAD_LEN - 1, |it| {
+            it.windows(HEAD_LEN).position(|it| is_head(side, it))
+        });
+        if held[side].is_lost() {
+            return;
+        }
         loop {
             let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return };
             let Some(mark) = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it)) else {
@@ -111,6 +132,13 @@ impl Parser for Nfs {
             held.drop(4 + length as u64);
             self.message(side, &record, said);
         }
+    }
+
+    fn lose(&mut self, side: usize, count: u64) -> bool {
+        let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return true };
+        let mark = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it));
+        held.lose(count, mark.map(|it| 4 + u64::from(it & 0x7fff_ffff)));
+        true
     }
 
     fn end(&mut self, said: &mut Said) {

@@ -75,12 +75,22 @@ pub(crate) struct Pgsql {
 }
 heap_size!(Pgsql { held, waiting });
 
+/// Whether a message begins so: a kind, and how long it is.
+fn is_message(bytes: &[u8]) -> bool {
+    let Some([kind, length @ ..]) = bytes.first_chunk::<5>() else { return false };
+    kind.is_ascii_alphanumeric() && (4..=LENGTH_MAX).contains(&u32::from_be_bytes(*length))
+}
+
 impl Parser for Pgsql {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         if self.is_over || self.is_tls {
             return;
         }
-        self.held[side].add(bytes);
+        // Where a segment begins with one, a message begins.
+        self.held[side].add_from(bytes, 0, |it| is_message(it).then_some(0));
+        if self.held[side].is_lost() {
+            return;
+        }
         loop {
             let before = self.held[side].bytes().len();
             let is_read = match side {
@@ -92,6 +102,13 @@ impl Parser for Pgsql {
                 return;
             }
         }
+    }
+
+    fn lose(&mut self, side: usize, count: u64) -> bool {
+        let head = self.held[side].bytes().first_chunk::<5>().copied();
+        let length = head.map(|[_, length @ ..]| 1 + u64::from(u32::from_be_bytes(length)));
+        self.held[side].lose(count, length.filter(|_| side == 1 || self.has_begun));
+        true
     }
 
     fn end(&mut self, said: &mut Said) {

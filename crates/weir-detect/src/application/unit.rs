@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::digest::{Digests, FileDigests};
+use crate::heap::HeapSize;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::{Object, Value, hex};
 
@@ -35,6 +36,12 @@ pub(crate) struct Unit {
     pub(crate) objects: Arc<Objects>,
     /// Files that its side sends with it, as alerts tell of them.
     pub(crate) files: Vec<Object>,
+}
+
+impl HeapSize for Unit {
+    fn heap_size(&self) -> usize {
+        self.texts.iter().map(|it| size_of_val(it) + it.1.heap_size()).sum()
+    }
 }
 
 /// Bytes of a file's name that are told, at most.

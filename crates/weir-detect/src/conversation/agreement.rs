@@ -1,6 +1,7 @@
 //! Whether both sides of a connection begin the same application: what a client says and what a
 //! server says are told apart, and where they do not agree that is odd.
 
+use crate::application::behind_session_service;
 use crate::buffers::{http, tls};
 use crate::decode::Event;
 use crate::rule::{Protocol, Speaks};
@@ -89,6 +90,7 @@ impl Agreement {
         if self.sides[side] == Begun::Open {
             self.sides[side] = match begun(side, window) {
                 Some(protocol) if before == 0 => Begun::Known(protocol),
+                _ if before == 0 && behind_session_service(window).is_none() => Begun::Open,
                 _ if before > 0 || is_long(side, window, port) => Begun::Other,
                 _ => Begun::Open,
             };
@@ -134,6 +136,7 @@ fn begun(side: usize, bytes: &[u8]) -> Option<Protocol> {
     Some(match (side, bytes) {
         (_, [b'S', b'S', b'H', b'-', ..]) => Protocol::Ssh,
         (_, [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..]) => Protocol::Smb,
+        _ if behind_session_service(bytes) == Some(true) => Protocol::Smb,
         (0, [0x16, 3, 0..=4, ..]) => Protocol::Tls,
         // In SSL 2's form, for servers that know no other.
         (0, [_, _, 1, 3, 0..=3, ..] | [_, _, 1, 0, 2, ..]) => Protocol::Tls,

@@ -90,7 +90,7 @@ impl Evaluator {
         view.is_of(protocol)
             && (protocol != Protocol::PacketHeader || is_for(rule, view))
             && (!protocol.is_application()
-                || scene.application.is_some_and(|it| protocol.hears(it))
+                || scene.application.is_some_and(|it| protocol.means(it))
                 // The last message before another protocol began.
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
             && (rule.spoken.is_empty() || view.may_speak())

@@ -221,12 +221,8 @@ impl Protocol {
             || (self == Self::Http && spoken == Self::Http2)
             || (is_http(self) && is_http(spoken))
             || (spoken == Self::Doh2 && matches!(self, Self::Http2 | Self::Dns))
-    }
-
-    /// Whether a rule about it looks at packets of flows in which that is spoken: those of SMB may
-    /// carry calls of DCE/RPC.
-    pub(crate) fn hears(self, spoken: Self) -> bool {
-        self.means(spoken) || (self == Self::Dcerpc && spoken == Self::Smb)
+            // Pipes carry calls.
+            || (self == Self::Dcerpc && spoken == Self::Smb)
     }
 
     /// Whether its messages are that application's, or carry such.

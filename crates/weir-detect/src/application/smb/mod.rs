@@ -18,11 +18,17 @@ use crate::value::{Object, text};
 
 /// The order of bytes of every number.
 const LITTLE: Order = Order { is_little: true };
+/// The file that a message of the same record opens (MS-SMB2 s3.3.5.2.7.2).
+const RELATED: u128 = u128::MAX;
+/// Bytes of a record's head, with the magic number of the message in it.
+const HEAD_LEN: usize = 8;
 /// Bytes of a record that are looked into, at most.
 const RECORD_LEN_MAX: usize = 100 * 1024;
 /// Requests that wait for an answer, files and trees that are open, at most.
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
+/// Files that were read whole and wait to be told, at most.
+const READ_MAX: usize = 16;
 const TREES_MAX: usize = 64;
 /// Bytes that a message may move, at most (Suricata's limit); and less where the server says so.
 const MOVED_MAX: u32 = 16 << 20;
@@ -48,6 +54,10 @@ pub(crate) struct Smb {
     is_flooded: bool,
     trees: Vec<Tree>,
     files: Vec<File>,
+    /// Files that were read, until the server speaks again.
+    read: Vec<Unit>,
+    /// The file that this record opens.
+    related: Option<Vec<u8>>,
     count: u64,
     is_over: bool,
     /// Bytes that the server lets a message of version 2 read and write, at most.
@@ -55,7 +65,7 @@ pub(crate) struct Smb {
     /// Of the record at hand not all is looked into.
     is_cut: bool,
 }
-heap_size!(Smb { held, offered, waiting, trees, files });
+heap_size!(Smb { held, offered, waiting, trees, files, read, related });
 
 /// A request, and what is told of it.
 #[derive(Debug, Default)]
@@ -154,7 +164,15 @@ impl Parser for Smb {
         if self.is_over {
             return;
         }
-        self.held[side].add(bytes);
+        if side == 1 {
+            said.units.append(&mut self.read);
+        }
+        self.held[side].add_from(bytes, HEAD_LEN - 1, |it| {
+            it.windows(HEAD_LEN).position(|it| matches!(it, [0, .., 0xff | 0xfe, b'S', b'M', b'B']))
+        });
+        if self.held[side].is_lost() {
+            return;
+        }
         while let Some(head) = self.held[side].bytes().first_chunk::<4>().copied() {
             let length = u32::from_be_bytes(head) & 0x00ff_ffff;
             let looked_into = 4 + (length as usize).min(RECORD_LEN_MAX);
@@ -171,11 +189,19 @@ impl Parser for Smb {
         }
     }
 
+    fn lose(&mut self, side: usize, count: u64) -> bool {
+        let head = self.held[side].bytes().first_chunk::<4>().copied();
+        let length = head.map(|it| 4 + u64::from(u32::from_be_bytes(it) & 0x00ff_ffff));
+        self.held[side].lose(count, length);
+        true
+    }
+
     fn end(&mut self, said: &mut Said) {
         for it in std::mem::take(&mut self.waiting).into_iter().filter(|it| it.is_told) {
             said.records.push(Record::new("smb", it.number, it.object));
         }
-        for file in std::mem::take(&mut self.files) {
+        for mut file in std::mem::take(&mut self.files) {
+            file.content.finish(said.wanted);
             self.tell_file(&file, said);
         }
     }
@@ -327,11 +353,17 @@ impl Smb {
 
     fn close(&mut self, identifier: u128, said: &mut Said) {
         if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
-            let file = self.files.remove(place);
+            let mut file = self.files.remove(place);
+            file.content.finish(said.wanted);
             if let Some((number, side)) = file.moved {
                 let mut unit = self.file_unit(&file, FileState::Closed, number, side);
                 unit.whole_file(file.content.size, file.content.digests());
-                said.units.push(unit);
+                match side {
+                    0 => said.units.push(unit),
+                    // It is its sender's, who answers.
+                    _ if self.read.len() < READ_MAX => self.read.push(unit),
+                    _ => {}
+                }
             }
             self.tell_file(&file, said);
         }
@@ -404,17 +436,21 @@ impl Smb {
         }
     }
 
-    /// Bytes of a file or pipe that a side sends.
+    /// Bytes of a file or pipe that a side sends, and where in the file they lie. One that nobody
+    /// has seen opened has no name, but for [`RELATED`].
     fn content(
         &mut self,
         (side, identifier): (usize, u128),
-        bytes: &[u8],
+        (at, bytes): (Option<u64>, &[u8]),
         head: &Head,
         said: &mut Said,
     ) {
-        let Some(place) = self.files.iter().position(|it| it.identifier == identifier) else {
-            return;
-        };
+        let place = self.files.iter().position(|it| it.identifier == identifier);
+        let place = place.unwrap_or_else(|| {
+            let name = self.related.clone().filter(|_| identifier == RELATED);
+            self.open(identifier, name.unwrap_or_default(), head, said);
+            self.files.len() - 1
+        });
         let file = &mut self.files[place];
         if file.rpc.is_some() {
             return self.call(side, place, bytes, head, said);
@@ -427,7 +463,7 @@ impl Smb {
                 self.count - 1
             }
         };
-        if file.add(bytes, said) {
+        if file.add(at, bytes, said) {
             let file = &self.files[place];
             said.units.push(self.file_unit(file, FileState::Open, number, side));
         }
@@ -437,7 +473,7 @@ impl Smb {
         let mut unit = Unit::new(Protocol::Smb, number);
         unit.number(Field::SmbVersion, file.version);
         unit.text(Buffer::FileName, &file.name);
-        unit.text(Buffer::FileData, &file.content.bytes);
+        file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
         unit.tells("smb", self.file_object(file, number, side));
         let (size, digests) = (file.content.size, file.content.digests());
         let told = FileTold { name: &file.name, size, digests, side, range: None };
@@ -487,9 +523,12 @@ impl Smb {
 
 impl File {
     /// Takes in bytes; whether they are worth a look.
-    fn add(&mut self, bytes: &[u8], said: &Said) -> bool {
-        self.content.add(bytes, said.wanted);
-        let kept = self.content.bytes.len();
+    fn add(&mut self, at: Option<u64>, bytes: &[u8], said: &Said) -> bool {
+        match at {
+            Some(at) => self.content.add_at(at, bytes, said.wanted),
+            None => self.content.add(bytes, said.wanted),
+        }
+        let kept = self.content.kept();
         let step = if said.is_inline { 1 } else { FILE_STEP };
         let is_worth = kept < FILE_STEP || kept >= self.looked_at + step;
         if is_worth {

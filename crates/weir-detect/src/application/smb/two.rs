@@ -1,6 +1,6 @@
 //! Messages of SMB 2 and 3 (MS-SMB2 s2.2).
 
-use super::{Asked, Head, LITTLE, Smb, session, share, wide};
+use super::{Asked, Head, LITTLE, RELATED, Smb, session, share, wide};
 use crate::application::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
 use crate::value::{Object, text};
@@ -27,6 +27,7 @@ const IOCTL: u16 = 11;
 
 /// The messages of a record, one behind the other.
 pub(super) fn messages(smb: &mut Smb, side: usize, record: &[u8], said: &mut Said) -> Option<()> {
+    smb.related = None;
     let mut rest = record;
     for _ in 0..MESSAGES_MAX {
         let next = LITTLE.long(rest, 20)? as usize;
@@ -108,6 +109,8 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             told.put("disposition", disposition_name(LITTLE.long(body, 36)?));
             let deletes = options & 0x1000 != 0;
             told.put("access", if deletes { "delete on close" } else { "normal" });
+            smb.close(RELATED, said);
+            smb.related = Some(name.clone());
             asked = Asked::File(name);
         }
         CLOSE => smb.close(file_identifier(body, 8)?, said),
@@ -130,7 +133,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
                 smb.odd(AppEvent::SmbOverlap, said);
             }
             smb.place((0, file), at, length.into(), said);
-            smb.content((0, file), data, head, said);
+            smb.content((0, file), (Some(at), data), head, said);
         }
         IOCTL => {
             let file = file_identifier(body, 8)?;
@@ -139,7 +142,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
                 told.put("function", function_name(function));
             } else {
                 let data = named(bytes, LITTLE.long(body, 24)?, LITTLE.long(body, 28)?)?;
-                smb.content((0, file), data, head, said);
+                smb.content((0, file), (None, data), head, said);
                 asked = Asked::Pipe(file);
             }
         }
@@ -206,11 +209,11 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             }
             smb.place((1, file), at, length.into(), said);
             let data = named(bytes, u32::from(*body.get(2)?), length)?;
-            smb.content((1, file), data, head, said);
+            smb.content((1, file), (Some(at), data), head, said);
         }
         (IOCTL, Asked::Pipe(file)) if is_done => {
             let data = named(bytes, LITTLE.long(body, 32)?, LITTLE.long(body, 36)?)?;
-            smb.content((1, file), data, head, said);
+            smb.content((1, file), (None, data), head, said);
         }
         _ => {}
     }

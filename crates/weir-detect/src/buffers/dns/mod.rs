@@ -29,6 +29,8 @@ pub(crate) struct Stream {
     /// What is odd about messages that are none: it is told of with no message.
     pub(crate) odd: Message,
     fresh: Vec<AppEvent>,
+    /// Bytes were missing, by side, and nobody knows where the next message begins.
+    is_lost: [bool; 2],
     /// Some query came.
     was_asked: bool,
     /// Something came that is no message, or one that is too long.
@@ -37,8 +39,25 @@ pub(crate) struct Stream {
 heap_size!(Stream { held, odd });
 
 impl Stream {
+    /// Bytes of a side are missing: a message begins where a segment begins with one.
+    pub(crate) fn lose(&mut self, side: usize) {
+        self.held[side].clear();
+        self.is_lost[side] = true;
+    }
+
     /// Takes in a side's next bytes.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], tell: &mut dyn FnMut(Message)) {
+        if self.is_lost[side] {
+            let is_message = |it: &&[u8]| {
+                let length = it.first_chunk().map(|it| usize::from(u16::from_be_bytes(*it)));
+                let message = length.and_then(|length| it.get(2..2 + length));
+                message.and_then(parse).is_some()
+            };
+            if !is_message(&bytes) {
+                return;
+            }
+            self.is_lost[side] = false;
+        }
         self.held[side].extend_from_slice(bytes);
         let mut count = 0;
         while let [high, low, rest @ ..] = self.held[side].as_slice() {
