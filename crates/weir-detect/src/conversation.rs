@@ -249,8 +249,12 @@ impl Conversation {
             let told = self.protocol();
             progress.event = unexpected.or(self.look_at_agreement(side, told, port));
             let is_known = !matches!(self.application, Application::Unknown);
+            let is_other = was != told && was.is_some();
+            if is_other {
+                self.is_decided = [false; 2];
+            }
             let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
-            progress.is_decided = is_known && !was_decided || (was != told && was.is_some());
+            progress.is_decided = is_known && !was_decided;
         }
         if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
             self.close(side, &mut progress);
@@ -491,7 +495,7 @@ impl Conversation {
     /// Gives the application the new bytes of a side, once it is known which it is.
     fn tell(&mut self, side: usize, new: usize, is_dns: bool, port: u16, heard: &mut Heard) {
         self.enter_tunnel(side, new);
-        self.hear_server(side, new);
+        self.hear_server(side, new, port);
         let is_new = matches!(self.application, Application::Unknown);
         if is_new {
             self.application = self.told_by_beginning(side, is_dns, port);
@@ -503,12 +507,17 @@ impl Conversation {
             if self.change.is_some_and(is_other) {
                 heard.unexpected = Some(Event::ApplicationNoTls);
             }
+            let is_astray = side == 1 && told.is_some_and(|it| self.is_astray(it, port));
             let other = self.since(1 - side).unwrap_or_default().to_vec();
             // What both sides have said so far is new to it; rules have looked at what the other
             // side said, as a stream.
             let Self { application, framer, .. } = self;
             if let (Application::Http(connection), Some(_)) = (&mut *application, &framer) {
                 connection.note_ends();
+            }
+            if let (true, Application::Other(_, Some(parser))) = (is_astray, &mut *application) {
+                // It may find a message among what its client says.
+                parser.lose(0, 1);
             }
             // What is too short to be known, nobody has looked at.
             let is_heard = side == 0

@@ -48,7 +48,7 @@ pub(crate) fn beginning(
     }
 }
 
-/// Whether a line ends in SIP's version or begins with it; `None`: it may still.
+/// Whether the first line ends in a version of SIP or begins with one; `None`: it may still.
 fn is_sip(bytes: &[u8]) -> Option<bool> {
     const METHODS: [&[u8]; 14] = [
         b"INVITE ",
@@ -67,6 +67,9 @@ fn is_sip(bytes: &[u8]) -> Option<bool> {
         b"INFO ",
     ];
     const VERSION: &[u8] = b"SIP/2.0";
+    // Empty lines keep connections alive.
+    let blank = bytes.iter().take_while(|it| matches!(it, b'\r' | b'\n')).count();
+    let bytes = &bytes[blank..];
     if bytes.starts_with(VERSION) {
         return Some(true);
     }
@@ -75,7 +78,10 @@ fn is_sip(bytes: &[u8]) -> Option<bool> {
     }
     let head = &bytes[..bytes.len().min(LINE_LEN_MAX)];
     match head.iter().position(|it| *it == b'\n') {
-        Some(end) => Some(head[..end].trim_ascii_end().ends_with(VERSION)),
+        Some(end) => {
+            let version = head[..end].trim_ascii_end().rsplit(|it| *it == b' ').next();
+            Some(version.is_some_and(|it| it.starts_with(b"SIP/")))
+        }
         None if head.len() == LINE_LEN_MAX => Some(false),
         None => None,
     }
@@ -193,7 +199,7 @@ fn is_rpc_nfs(bytes: &[u8], length: usize) -> bool {
     length >= 24 && word(4) == Some(0) && word(8) == Some(2) && word(12) == Some(PROGRAM_NFS)
 }
 
-fn is_modbus(bytes: &[u8]) -> bool {
+pub(super) fn is_modbus(bytes: &[u8]) -> bool {
     matches!(bytes, [_, _, 0, 0, 0 | 1, _, _, function, ..] if *function != 0)
 }
 
@@ -211,7 +217,8 @@ pub(super) fn is_ldap(bytes: &[u8]) -> bool {
 /// A sequence that begins with a version (RFC 1157 s4, RFC 3412 s6).
 fn is_snmp(bytes: &[u8]) -> bool {
     let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
-    matches!(content, [2, 1, 0 | 1 | 3, ..])
+    // As long as somebody likes.
+    matches!(content, [2, 1, 0 | 1 | 3, ..] | [2, 2, 0, 0 | 1 | 3, ..])
 }
 
 /// A request, an answer or an error (BEP 5), or whom an answer is for (BEP 42).
@@ -274,6 +281,16 @@ mod tests {
         assert_eq!(tcp(1, b"RFB 003.008\n", 5900), Beginning::Is(Protocol::Rfb));
         assert_eq!(tcp(0, b"\x10\x10\0\x04MQTT\x04", 1), Beginning::Is(Protocol::Mqtt));
         assert_eq!(tcp(0, b"GET / HTTP/1.1\r\n", 80), Beginning::Other);
+    }
+
+    #[test]
+    fn smb_may_come_behind_packets_of_the_session_service() {
+        let smb = b"\0\0\0\x40\xfeSMB";
+        let asked = [&b"\x81\0\0\x02ab"[..], smb].concat();
+        assert_eq!(tcp(0, &asked, 139), Beginning::Is(Protocol::Smb));
+        assert_eq!(tcp(0, &asked[..9], 139), Beginning::Open);
+        assert_eq!(tcp(0, b"\x81\0\0\x02abnothing else", 139), Beginning::Other);
+        assert_eq!(tcp(0, &asked, 80), Beginning::Other);
     }
 
     #[test]

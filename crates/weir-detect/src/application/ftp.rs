@@ -17,6 +17,9 @@ const LINE_LEN_MAX: usize = 4096;
 const WAITING_MAX: usize = 64;
 const REPLIES_MAX: usize = 128;
 
+/// Commands beside `RETR` and `STOR` whose data come by a connection of their own.
+const MOVING: [&[u8]; 5] = [b"APPE", b"STOU", b"LIST", b"NLST", b"MLSD"];
+
 /// A command and its reply.
 #[derive(Debug, Default)]
 struct Exchange {
@@ -105,13 +108,13 @@ impl Ftp {
             b"EPRT" => extended(exchange.data.trim_ascii()).map(|it| (None, it)),
             _ => None,
         };
-        if let Some((named, port)) = address {
+        if let Some((_, port)) = address {
             exchange.port = Some((port, true));
-            self.agreed = Some(announced(named, port));
+            self.agreed = Some(announced(true, port));
         }
-        let is_transfer = matches!(exchange.command.as_slice(), b"RETR" | b"STOR");
-        if is_transfer {
-            if exchange.data.is_empty() {
+        let is_of_file = matches!(exchange.command.as_slice(), b"RETR" | b"STOR");
+        if is_of_file || MOVING.contains(&exchange.command.as_slice()) {
+            if is_of_file && exchange.data.is_empty() {
                 exchange.events.push(AppEvent::FtpNoName);
             }
             match self.agreed.take() {
@@ -120,7 +123,8 @@ impl Ftp {
                     file: exchange.data.trim_ascii().to_vec(),
                     ..agreed
                 }),
-                None => exchange.events.push(AppEvent::FtpNoPort),
+                None if is_of_file => exchange.events.push(AppEvent::FtpNoPort),
+                None => {}
             }
         }
         let mut unit = exchange.unit();
@@ -172,7 +176,7 @@ impl Ftp {
         };
         if let Some(port) = passive {
             exchange.port = Some((port, false));
-            self.agreed = Some(announced(None, port));
+            self.agreed = Some(announced(false, port));
         }
         said.units.push(exchange.unit());
         // A transfer begins: the reply when it has ended is the command's.
@@ -245,8 +249,8 @@ fn list(texts: &[Vec<u8>]) -> Value {
     texts.iter().collect::<Vec<_>>().into()
 }
 
-fn announced(address: Option<[u8; 16]>, port: u16) -> Announced {
-    Announced { address, port, command: Vec::new(), file: Vec::new() }
+fn announced(is_active: bool, port: u16) -> Announced {
+    Announced { is_active, port, command: Vec::new(), file: Vec::new() }
 }
 
 /// `192,0,2,1,4,1`: an address, mapped, and a port.
@@ -290,6 +294,11 @@ impl Data {
         Self { announced, file: Content::default(), looked_at: 0, side: 0 }
     }
 
+    /// Whether it is no list of files.
+    fn is_file(&self) -> bool {
+        !matches!(self.announced.command.as_slice(), b"LIST" | b"NLST" | b"MLSD")
+    }
+
     fn unit(&self) -> Unit {
         let mut unit = Unit::new(Protocol::FtpData, 0);
         unit.text(Buffer::FileName, &self.announced.file);
@@ -308,6 +317,9 @@ impl Data {
 impl Parser for Data {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         self.side = side;
+        if !self.is_file() {
+            return;
+        }
         self.file.add(bytes, said.wanted);
         let Content { bytes: kept, size, .. } = &self.file;
         // Little of it is looked at as it comes: it may be all.
@@ -330,6 +342,9 @@ impl Parser for Data {
 
     fn end(&mut self, said: &mut Said) {
         said.records.push(Record::new("ftp_data", 0, self.object()));
+        if !self.is_file() {
+            return;
+        }
         let (size, digests) = (self.file.size, self.file.digests());
         let file =
             FileTold { name: &self.announced.file, size, digests, side: self.side, range: None };
@@ -377,10 +392,16 @@ mod tests {
             (0, "RETR a.txt\r\n"),
         ]);
         let announced = &passive.announced[0];
-        assert_eq!((announced.address, announced.port), (None, 1025));
+        assert_eq!((announced.is_active, announced.port), (false, 1025));
         assert_eq!(announced.file, b"a.txt");
         let active = said(&[(0, "EPRT |1|192.0.2.1|1026|\r\n"), (0, "STOR b\r\n")]);
-        assert_eq!(active.announced[0].port, 1026);
+        assert_eq!((active.announced[0].is_active, active.announced[0].port), (true, 1026));
+        let lists = said(&[(0, "EPRT |1|192.0.2.1|1026|\r\n"), (0, "LIST\r\n")]);
+        let mut data = Data::new(lists.announced.into_iter().next().unwrap());
+        let mut told = Said::default();
+        data.take(1, b"a.txt\r\n", &mut told);
+        data.end(&mut told);
+        assert_eq!((told.units.len(), told.records.len()), (0, 1), "a list is no file");
         let neither = said(&[(0, "RETR a\r\n")]);
         assert!(neither.units[0].events.has(AppEvent::FtpNoPort));
     }

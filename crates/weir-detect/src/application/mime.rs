@@ -49,11 +49,12 @@ heap_size!(File { name, content });
 /// A part's headers, as far as they matter.
 #[derive(Debug, Default)]
 struct Part {
-    encoding: Encoding,
+    /// As its first header of that has it.
+    encoding: Option<Encoding>,
     name: Vec<u8>,
     is_text: bool,
     is_message: bool,
-    boundary: Vec<u8>,
+    boundary: Option<Vec<u8>>,
 }
 heap_size!(Part { name, boundary });
 
@@ -65,6 +66,8 @@ pub(crate) struct Mail {
     header: Vec<u8>,
     part: Part,
     boundaries: Vec<Vec<u8>>,
+    /// The part's body has lines.
+    has_lines: bool,
     /// Letters of base 64 that are no whole group yet.
     letters: Vec<u8>,
     /// Headers of the message itself, in lower case, as they came.
@@ -171,10 +174,10 @@ impl Mail {
             .boundaries
             .iter()
             .enumerate()
-            .rev()
-            .find_map(|(place, it)| Some((place, rest.strip_prefix(it.as_slice())?)))?;
-        let is_last = rest.starts_with(b"--");
-        (is_last || rest.trim_ascii().is_empty()).then_some((place, is_last))
+            .filter_map(|(place, it)| Some((place, rest.strip_prefix(it.as_slice())?)))
+            .max_by_key(|(_, rest)| std::cmp::Reverse(rest.len()))?;
+        // Whatever follows, as Suricata has it.
+        Some((place, rest.starts_with(b"--")))
     }
 
     fn header_line(&mut self, line: &[u8]) {
@@ -218,12 +221,13 @@ impl Mail {
                     self.part.name = name;
                 }
             }
-            b"content-transfer-encoding" => {
-                self.part.encoding = match value.to_ascii_lowercase().as_slice() {
+            b"content-transfer-encoding" if self.part.encoding.is_none() => {
+                let encoding = match value.to_ascii_lowercase().as_slice() {
                     b"base64" => Encoding::Base64,
                     b"quoted-printable" => Encoding::Quoted,
                     _ => Encoding::Plain,
                 };
+                self.part.encoding = Some(encoding);
             }
             _ => {}
         }
@@ -243,7 +247,7 @@ impl Mail {
             if boundary.len() > NAME_LEN {
                 self.events.raise(AppEvent::SmtpMimeBoundary);
             }
-            self.part.boundary = boundary;
+            self.part.boundary = Some(boundary);
         }
         if self.part.name.is_empty()
             && let Some(name) = parameter(value, b"name")
@@ -256,8 +260,10 @@ impl Mail {
         self.end_header();
         self.has_headers |= !self.is_inner;
         let part = &mut self.part;
-        if !part.boundary.is_empty() && self.boundaries.len() < BOUNDARIES_MAX {
-            self.boundaries.push(std::mem::take(&mut part.boundary));
+        if self.boundaries.len() < BOUNDARIES_MAX
+            && let Some(boundary) = part.boundary.take()
+        {
+            self.boundaries.push(boundary);
             self.place = Section::Between;
             return;
         }
@@ -268,6 +274,7 @@ impl Mail {
         }
         self.place = Section::Body;
         self.letters.clear();
+        self.has_lines = false;
         if !part.name.is_empty() {
             if part.name.len() > NAME_LEN {
                 self.events.raise(AppEvent::SmtpMimeFileName);
@@ -280,12 +287,17 @@ impl Mail {
     }
 
     fn body_line(&mut self, line: &[u8]) {
-        let decoded = match self.part.encoding {
-            Encoding::Plain => [line, b"\r\n"].concat(),
+        let encoding = self.part.encoding.unwrap_or_default();
+        let decoded = match encoding {
+            // The end of the last line is the boundary's.
+            Encoding::Plain if std::mem::replace(&mut self.has_lines, true) => {
+                [b"\r\n", line].concat()
+            }
+            Encoding::Plain => line.to_vec(),
             Encoding::Quoted => self.quoted(line),
             Encoding::Base64 => self.base64(line),
         };
-        if self.part.is_text || self.part.encoding == Encoding::Plain {
+        if self.part.is_text || encoding == Encoding::Plain {
             self.find_urls(&decoded);
         }
         if let Some(file) = &mut self.file {
@@ -310,9 +322,16 @@ impl Mail {
                         decoded.push(high << 4 | low);
                         rest = after;
                     }
-                    _ => _ = self.events.raise(AppEvent::SmtpMimeQuoted),
+                    // What is no code is dropped, up to the byte that breaks it.
+                    (high, _) => {
+                        rest = &behind[1 + usize::from(high.is_some())..];
+                        let _ = self.events.raise(AppEvent::SmtpMimeQuoted);
+                    }
                 },
-                (b'=', _) => _ = self.events.raise(AppEvent::SmtpMimeQuoted),
+                (b'=', _) => {
+                    rest = &[];
+                    let _ = self.events.raise(AppEvent::SmtpMimeQuoted);
+                }
                 _ => decoded.push(*byte),
             }
         }
@@ -372,28 +391,39 @@ impl Mail {
     }
 }
 
-/// The value of `name=value` or `name="value"` behind a semicolon.
+/// The value of `name=value` or `name="value"` behind a semicolon: of several the last, and one that
+/// comes in numbered sections, or with its character set, put together (RFC 2231 s3, s4).
 fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let (mut found, mut sections) = (None, Vec::new());
     let mut rest = value;
-    loop {
-        let semicolon = rest.iter().position(|it| *it == b';')?;
+    while let Some(semicolon) = rest.iter().position(|it| *it == b';') {
         rest = rest[semicolon + 1..].trim_ascii_start();
         let is_meant = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
-        let behind = rest.get(name.len()..).unwrap_or_default().trim_ascii_start();
-        let Some(text) = behind.strip_prefix(b"=").filter(|_| is_meant) else { continue };
+        let Some(behind) = rest.get(name.len()..).filter(|_| is_meant) else { continue };
+        let Some(equals) = behind.iter().position(|it| matches!(it, b'=' | b';')) else { break };
+        let form = behind[..equals].trim_ascii();
+        let Some(text) = behind[equals..].strip_prefix(b"=") else { continue };
         let text = text.trim_ascii_start();
-        let found = match text.strip_prefix(b"\"") {
+        let (text, behind) = match text.strip_prefix(b"\"") {
             Some(quoted) => {
                 let end = quoted.iter().position(|it| *it == b'"').unwrap_or(quoted.len());
-                &quoted[..end]
+                quoted.split_at(end)
             }
             None => {
                 let is_end = |it: &u8| *it == b';' || it.is_ascii_whitespace();
-                &text[..text.iter().position(is_end).unwrap_or(text.len())]
+                text.split_at(text.iter().position(is_end).unwrap_or(text.len()))
             }
         };
-        return (!found.is_empty()).then(|| found.to_vec());
+        rest = behind;
+        match form {
+            b"" => found = Some(text.to_vec()),
+            // A character set, and a language.
+            b"*" => found = text.rsplit(|it| *it == b'\'').next().map(<[u8]>::to_vec),
+            [b'*', ..] if sections.len() < FIELDS_MAX => sections.extend_from_slice(text),
+            _ => {}
+        }
     }
+    found.or_else(|| Some(sections).filter(|it| !it.is_empty()))
 }
 
 #[cfg(test)]
@@ -442,5 +472,29 @@ mod tests {
             mail.line(line.as_bytes(), false);
         }
         assert!(mail.events.has(AppEvent::SmtpMimeBase64));
+    }
+
+    #[test]
+    fn names_are_put_together_and_the_last_counts() {
+        let name = |it: &str| parameter(it.as_bytes(), b"filename").unwrap();
+        assert_eq!(name("attachment; filename=\"b.txt\"; filename=a.exe"), b"a.exe");
+        assert_eq!(name("attachment; filename*0=\"a.\"; filename*1=exe"), b"a.exe");
+        assert_eq!(name("attachment; filename*=UTF-8''a.exe"), b"a.exe");
+        assert_eq!(parameter(b"attachment; x=1", b"filename"), None);
+    }
+
+    #[test]
+    fn a_part_is_as_its_first_encoding_says_and_its_boundary_may_go_on() {
+        let mut mail = Mail::default();
+        let message = "Content-Type: multipart/mixed; boundary=xyz\n\n--xyzzy\n\
+            Content-Disposition: attachment; filename=a\nContent-Transfer-Encoding: base64\n\
+            Content-Transfer-Encoding: 7bit\n\naGVsbG8=\n--xyz\n\
+            Content-Disposition: attachment; filename=b\n\nsome\nlines\n--xyz--\n";
+        message.lines().for_each(|it| mail.line(it.as_bytes(), false));
+        mail.end();
+        let files = mail.take_ended();
+        let [one, two] = &files[..] else { panic!("{files:?}") };
+        assert_eq!(one.content.bytes, b"hello");
+        assert_eq!(two.content.bytes, b"some\r\nlines", "the last line's end is the boundary's");
     }
 }

@@ -334,6 +334,22 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_found_again_behind_what_is_missing() {
+        let find = |it: &[u8]| it.iter().position(|it| *it == b'M');
+        let mut held = Held::default();
+        held.add(b"M12");
+        // Of a message of eight bytes three are missing, then one more than there are.
+        held.lose(3, Some(8));
+        held.add_from(b"67Mab", 0, find);
+        assert_eq!((held.is_lost(), held.bytes()), (false, &b"Mab"[..]));
+        held.lose(6, Some(8));
+        held.add_from(b"4567", 0, find);
+        assert!(held.is_lost() && held.bytes().is_empty());
+        held.add_from(b"xMc", 0, find);
+        assert_eq!((held.is_lost(), held.bytes()), (false, &b"Mc"[..]));
+    }
+
+    #[test]
     fn what_is_passed_over_is_not_held() {
         let mut held = Held::default();
         held.add(b"abc");

@@ -25,7 +25,6 @@ pub(crate) struct Modbus {
     held: [Held; 2],
     waiting: VecDeque<Request>,
     count: u64,
-    is_over: bool,
 }
 heap_size!(Modbus { held, waiting });
 
@@ -40,23 +39,28 @@ heap_size!(Request { object });
 
 impl Parser for Modbus {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        if self.is_over {
+        // Behind what is no message, one begins where a segment begins with one.
+        self.held[side].add_from(bytes, 0, |it| super::begin::is_modbus(it).then_some(0));
+        if self.held[side].is_lost() {
             return;
         }
-        self.held[side].add(bytes);
         while let Some(head) = self.held[side].bytes().first_chunk::<HEAD_LEN>().copied() {
             let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
             let event = match () {
-                () if head[2..4] != [0, 0] => Some(AppEvent::ModbusProtocol),
                 () if !(2..=LENGTH_MAX).contains(&length) => Some(AppEvent::ModbusLength),
+                () if head[2..4] != [0, 0] => Some(AppEvent::ModbusProtocol),
                 () => None,
             };
             if let Some(event) = event {
                 let mut unit = Unit::new(Protocol::Modbus, self.count);
                 unit.odd(event);
                 said.unreadable(unit);
-                self.is_over = true;
-                return self.held.iter_mut().for_each(Held::clear);
+                if event == AppEvent::ModbusLength {
+                    return self.held[side].lose(1, None);
+                }
+                // How long it is is known.
+                self.held[side].drop(6 + length as u64);
+                continue;
             }
             let Some(message) = self.held[side].take(6 + length) else { return };
             let transaction = u16::from_be_bytes([head[0], head[1]]);
@@ -65,6 +69,13 @@ impl Parser for Modbus {
                 _ => self.response(transaction, &message[6..], said),
             }
         }
+    }
+
+    fn lose(&mut self, side: usize, count: u64) -> bool {
+        let head = self.held[side].bytes().first_chunk::<6>().copied();
+        let length = head.map(|it| 6 + u64::from(u16::from_be_bytes([it[4], it[5]])));
+        self.held[side].lose(count, length);
+        true
     }
 
     fn end(&mut self, said: &mut Said) {

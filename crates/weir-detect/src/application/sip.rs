@@ -25,17 +25,19 @@ const HEADERS: [(&str, &str, Buffer); 6] = [
 pub(crate) struct Sip {
     /// Bytes of streams; datagrams are whole.
     held: Option<[Held; 2]>,
+    /// The head of the message at hand was told, by side.
+    told: [bool; 2],
     count: u64,
 }
 heap_size!(Sip { held });
 
 impl Sip {
     pub(crate) fn of_datagrams() -> Self {
-        Self { held: None, count: 0 }
+        Self { held: None, told: [false; 2], count: 0 }
     }
 
     pub(crate) fn of_streams() -> Self {
-        Self { held: Some(Default::default()), count: 0 }
+        Self { held: Some(Default::default()), told: [false; 2], count: 0 }
     }
 
     fn message(&mut self, side: usize, head: &[u8], body: &[u8], said: &mut Said) {
@@ -50,7 +52,7 @@ impl Sip {
             return said.unreadable(unit);
         };
         self.count += 1;
-        for (name, value) in headers(head) {
+        for (name, value) in headers(&unfolded(head)) {
             let is_meant = |it: &&(&str, &str, Buffer)| {
                 name.eq_ignore_ascii_case(it.0.as_bytes())
                     || (!it.1.is_empty() && name.eq_ignore_ascii_case(it.1.as_bytes()))
@@ -59,17 +61,52 @@ impl Sip {
                 unit.text(*buffer, value);
             }
         }
-        let mut is_sdp = false;
-        unit.each(Buffer::SipContentType, &mut |it| {
-            is_sdp = it.trim_ascii().to_ascii_lowercase().starts_with(b"application/sdp");
-            true
-        });
-        if is_sdp && let Some(sdp) = sdp::describe(body, &mut unit) {
+        if is_sdp(&unit)
+            && let Some(sdp) = sdp::describe(body, &mut unit)
+        {
             object.put("sdp", sdp);
         }
         unit.tells("sip", object);
         said.message(unit, side);
     }
+}
+
+impl Sip {
+    /// The body of a message whose head was told.
+    fn body(&self, head: &[u8], body: &[u8], said: &mut Said) {
+        let mut unit = Unit::new(Protocol::Sip, self.count.saturating_sub(1));
+        let is_sdp = headers(&unfolded(head)).any(|(name, value)| {
+            let is_type = name.eq_ignore_ascii_case(b"content-type") || name == b"c";
+            is_type && value.to_ascii_lowercase().starts_with(b"application/sdp")
+        });
+        let _ = is_sdp.then(|| sdp::describe(body, &mut unit));
+        if unit.has_texts() {
+            said.units.push(unit);
+        }
+    }
+}
+
+fn is_sdp(unit: &Unit) -> bool {
+    let mut is_sdp = false;
+    unit.each(Buffer::SipContentType, &mut |it| {
+        is_sdp = it.trim_ascii().to_ascii_lowercase().starts_with(b"application/sdp");
+        true
+    });
+    is_sdp
+}
+
+/// A head with each header in one line (RFC 3261 s7.3.1).
+fn unfolded(head: &[u8]) -> Vec<u8> {
+    let mut unfolded = Vec::with_capacity(head.len());
+    for (at, byte) in head.iter().enumerate() {
+        let goes_on = |at: usize| matches!(head.get(at), Some(b' ' | b'\t'));
+        match byte {
+            b'\r' if head.get(at + 1) == Some(&b'\n') && goes_on(at + 2) => {}
+            b'\n' if goes_on(at + 1) => {}
+            other => unfolded.push(*other),
+        }
+    }
+    unfolded
 }
 
 impl Parser for Sip {
@@ -104,14 +141,24 @@ impl Parser for Sip {
                 said.has_failed = true;
                 return held.clear();
             };
+            let told = std::mem::take(&mut self.told[side]);
             let Some(message) = held.take(whole) else {
+                // The body need not come: what the head says is told before it.
+                let head = (!told).then(|| held.bytes()[..end].to_vec());
                 if held.is_too_long() {
-                    held.clear();
-                    said.has_failed = true;
+                    held.drop(whole as u64);
+                } else {
+                    self.told[side] = true;
+                }
+                if let Some(head) = head {
+                    self.message(side, &head, &[], said);
                 }
                 return;
             };
-            self.message(side, &message[..end], &message[end..], said);
+            match told {
+                true => self.body(&message[..end], &message[end..], said),
+                false => self.message(side, &message[..end], &message[end..], said),
+            }
         }
     }
 }
@@ -182,9 +229,22 @@ mod tests {
         assert_eq!(object.value("uri"), Some(&"sip:b@example.org".into()));
         assert!(said.units[0].each(Buffer::SipVia, &mut |it| it == b"two"));
         assert!(said.units[0].each(Buffer::SipFrom, &mut |it| it == b"a"));
-        let (mut other, mut cut) = (Sip::of_streams(), Said::default());
-        INVITE.as_bytes().chunks(7).for_each(|it| other.take(0, it, &mut cut));
-        assert_eq!(cut.records, said.records);
+        let (mut other, mut whole) = (Sip::of_streams(), Said::default());
+        other.take(0, INVITE.as_bytes(), &mut whole);
+        assert_eq!(whole.records, said.records);
+    }
+
+    #[test]
+    fn a_head_is_told_before_its_body_comes_and_the_body_when_it_has() {
+        let (mut sip, mut said) = (Sip::of_streams(), Said::default());
+        INVITE.as_bytes().chunks(7).for_each(|it| sip.take(0, it, &mut said));
+        let [head, body] = &said.units[..] else { panic!("{said:?}") };
+        assert!(head.each(Buffer::SipMethod, &mut |it| it == b"INVITE"));
+        assert!(body.each(Buffer::SdpOrigin, &mut |it| it == b"a 1 2"));
+        assert_eq!(said.records.len(), 1);
+        let folded = b"INVITE sip:b SIP/2.0\r\nUser-Agent:\r\n evil\r\n\r\n";
+        sip.take(0, folded, &mut said);
+        assert!(said.units[2].each(Buffer::SipUserAgent, &mut |it| it == b"evil"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::value::Object;
 
 /// Bytes of a line of mail that are kept, at most.
 const LINE_LEN_MAX: usize = 4096;
+/// And of a mail, whose files may come in one.
+const MAIL_LINE_LEN_MAX: usize = 128 * 1024;
 /// Bytes of a command's line and of a reply's after which Suricata calls it long.
 const COMMAND_LEN: usize = 510;
 const REPLY_LEN: usize = 510;
@@ -137,7 +139,7 @@ heap_size!(Smtp { lines, greeting, transaction });
 impl Default for Smtp {
     fn default() -> Self {
         Self {
-            lines: [Lines::new(LINE_LEN_MAX), Lines::new(LINE_LEN_MAX)],
+            lines: [Lines::new(MAIL_LINE_LEN_MAX), Lines::new(LINE_LEN_MAX)],
             mode: Mode::Commands,
             greeting: None,
             transaction: None,

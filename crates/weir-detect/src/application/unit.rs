@@ -239,8 +239,8 @@ impl FileTold<'_> {
 /// A connection that this one has announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
-    /// The address, where one was named; else the server's.
-    pub(crate) address: Option<[u8; 16]>,
+    /// Whether the server opens it, to the client.
+    pub(crate) is_active: bool,
     pub(crate) port: u16,
     /// The command that it is for, and the file that it names.
     pub(crate) command: Vec<u8>,

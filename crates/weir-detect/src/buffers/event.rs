@@ -166,7 +166,8 @@ events! {
     Ssh:
     SshBanner "ssh.invalid_banner"
     SshLongBanner "ssh.long_banner"
-    SshRecord "ssh.invalid_record";
+    SshRecord "ssh.invalid_record"
+    SshLongOffer "ssh.long_kex_record";
     Smtp:
     SmtpReply "smtp.invalid_reply"
     SmtpUnmatchedReply "smtp.unable_to_match_reply_with_request"

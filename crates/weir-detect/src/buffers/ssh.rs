@@ -14,8 +14,9 @@ const LINE_LEN_MAX: usize = 255;
 const KEXINIT: u8 = 20;
 /// Message that says that all that follows is encrypted.
 const NEWKEYS: u8 = 21;
-/// Bytes of an offer, at most (RFC 4253 s6.1); a longer one is passed over.
-const OFFER_LEN_MAX: usize = 35_000;
+/// Bytes of an offer, at most; a longer one is passed over (Suricata's limit, as RFC 4253 s6.1 has
+/// it with room).
+const OFFER_LEN_MAX: usize = 65_535;
 /// In an offer, what stands before its lists: the packet's head, the message and the cookie.
 const LISTS_AT: usize = 4 + 1 + 1 + 16;
 /// Its lists up to those of languages.
@@ -148,9 +149,9 @@ impl Banner {
         }
         self.held.extend_from_slice(bytes);
         if self.is_done {
-            return self.packets(side);
+            return self.all_packets(side);
         }
-        while let Some(end) = self.held.iter().position(|it| *it == b'\n') {
+        while let Some(end) = end_of_line(&self.held) {
             let line: Vec<u8> = self.held.drain(..=end).collect();
             let line = line.trim_ascii_end();
             // Servers may say other things before.
@@ -165,18 +166,26 @@ impl Banner {
                 return false;
             };
             self.protocol = rest[..dash].to_vec();
-            let software = rest[dash + 1..].split(|it| *it == b' ').next();
-            self.software = software.unwrap_or_default().to_vec();
+            let mut words = rest[dash + 1..].split(|it| *it == b' ').filter(|it| !it.is_empty());
+            self.software = words.next().unwrap_or_default().to_vec();
             if line.len() > LINE_LEN_MAX {
                 self.raise(AppEvent::SshLongBanner);
             }
-            self.packets(side);
+            self.all_packets(side);
             return true;
         }
         if self.held.len() > LINE_LEN_MAX {
             self.give_up(AppEvent::SshLongBanner);
         }
         false
+    }
+
+    fn all_packets(&mut self, side: usize) -> bool {
+        let told = self.packets(side);
+        if self.is_over {
+            self.held = Vec::new();
+        }
+        told
     }
 
     /// Walks over packets until they are encrypted (RFC 4253 s6); whether one told what is offered.
@@ -189,15 +198,24 @@ impl Banner {
             let [a, b, c, d, _, kind, ..] = self.held[..] else { return told };
             let length = u32::from_be_bytes([a, b, c, d]);
             if length < 2 {
-                self.give_up(AppEvent::SshRecord);
+                if !self.is_over {
+                    self.give_up(AppEvent::SshRecord);
+                }
                 return told;
             }
+            // An offer may stand behind it in the same bytes, for who looks there.
             if kind == NEWKEYS {
-                (self.is_over, self.is_encrypted, self.held) = (true, true, Vec::new());
+                (self.is_over, self.is_encrypted) = (true, true);
+            }
+            if self.is_over && !self.offer.is_empty() {
                 return told;
             }
             let length = 4 + length as usize;
-            if kind == KEXINIT && length <= OFFER_LEN_MAX {
+            let is_long = length > OFFER_LEN_MAX;
+            if kind == KEXINIT && is_long {
+                self.raise(AppEvent::SshLongOffer);
+            }
+            if kind == KEXINIT && !is_long {
                 let Some(packet) = self.held.get(..length) else { return told };
                 self.offer = offer(packet, side).unwrap_or_default();
                 self.offer_digest = match self.offer.is_empty() {
@@ -244,6 +262,16 @@ impl Banner {
     fn take_events(&mut self, side: usize) -> Vec<AppEvent> {
         std::mem::take(&mut self.fresh[side])
     }
+}
+
+/// Where a line ends: by a line feed, or a carriage return that something else follows.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let is_end = |at: usize, byte: u8| match byte {
+        b'\n' => true,
+        b'\r' => bytes.get(at + 1).is_some_and(|it| *it != b'\n'),
+        _ => false,
+    };
+    bytes.iter().enumerate().find(|(at, byte)| is_end(*at, **byte)).map(|it| it.0)
 }
 
 /// Of a packet's lists those of the keys' exchange, and of a side's own direction.

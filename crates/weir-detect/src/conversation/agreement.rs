@@ -64,6 +64,8 @@ impl Agreement {
     /// What a side speaks in a connection that is taken for that, as far as it has begun.
     pub(super) fn spoken(&self, side: usize, told: Protocol) -> Speaks {
         match self.sides[side] {
+            // Where both sides have agreed on it.
+            Begun::Known(Protocol::Http) if told == Protocol::Websocket => Speaks::Is(told),
             Begun::Known(protocol) if !protocol.means(told) => Speaks::Is(protocol),
             // Of these both sides have a mark.
             Begun::Other if matches!(told, Protocol::Http | Protocol::Ssh | Protocol::Smb) => {

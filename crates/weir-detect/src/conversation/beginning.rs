@@ -12,6 +12,7 @@ const DNS_BEGINNING_LEN: usize = 14;
 /// Blanks before a client's first word that are kept, at most.
 const BLANKS_MAX: usize = 1024;
 const PORT_FTP: u16 = 21;
+const PORTS_SMTP: [u16; 2] = [25, 587];
 /// What an answer of HTTP/1 begins with.
 const HTTP_VERSION: &[u8] = b"HTTP/1.";
 
@@ -60,21 +61,37 @@ impl Conversation {
             _ if side == 0 && request.contains(&b'\n') && self.is_greeted_by_ftp(port) => {
                 other(Protocol::Ftp)
             }
+            _ if side == 0 && request.contains(&b'\n') && self.is_greeted_by_smtp(port) => {
+                other(Protocol::Smtp)
+            }
             Some(false) if side == 0 && request.len() >= TELLING_LEN => Application::None,
             _ => Application::Unknown,
         }
     }
 
     /// Servers answer in HTTP to much that no client says: what a client said is a request then.
-    pub(super) fn hear_server(&mut self, side: usize, new: usize) {
+    /// So do others whose client nobody has known.
+    pub(super) fn hear_server(&mut self, side: usize, new: usize, port: u16) {
         if side != 1 || !matches!(self.application, Application::None) {
             return;
         }
         let said = self.since(1).unwrap_or_default();
         let before = said.len().saturating_sub(new);
-        if before < HTTP_VERSION.len() && said.starts_with(HTTP_VERSION) {
+        let is_http = || said.starts_with(HTTP_VERSION);
+        let is_other = || {
+            let told = application::beginning(TransportProtocol::Tcp, 1, said, port);
+            matches!(told, Beginning::Is(_))
+        };
+        if before < HTTP_VERSION.len() && (is_http() || is_other()) {
             self.application = Application::Unknown;
         }
+    }
+
+    /// Whether the client has not begun what its server speaks.
+    pub(super) fn is_astray(&self, spoken: Protocol, port: u16) -> bool {
+        let said = self.since(0).unwrap_or_default();
+        let told = application::beginning(TransportProtocol::Tcp, 0, said, port);
+        !said.is_empty() && told != Beginning::Is(spoken)
     }
 
     /// Behind a tunnel's opening a side says `new` bytes: of what, they tell.
@@ -95,6 +112,12 @@ impl Conversation {
         if window.len() > BLANKS_MAX && http::behind_blanks(window).is_empty() && !is_kept {
             self.begins[0] += window.len() as u64;
         }
+    }
+
+    /// The same of SMTP, at its ports.
+    fn is_greeted_by_smtp(&self, port: u16) -> bool {
+        let greeting = self.since(1).unwrap_or_default();
+        PORTS_SMTP.contains(&port) && matches!(greeting, [b'2', b'2', b'0', b' ' | b'-', ..])
     }
 
     /// Whether the server has greeted as those of FTP do: their clients may say anything then.

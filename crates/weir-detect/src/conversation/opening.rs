@@ -141,6 +141,11 @@ impl Conversation {
         self.acceptance.believes_old = refusals.conflicts;
     }
 
+    /// Whether nobody has said anything.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.streams.iter().all(Stream::is_empty)
+    }
+
     /// Each side's stream has so many bytes at most.
     pub(crate) fn limit(&mut self, depth: Option<u64>) {
         self.streams.iter_mut().for_each(|it| it.limit(depth));

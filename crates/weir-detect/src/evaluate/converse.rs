@@ -58,9 +58,8 @@ impl Evaluator {
                 conversation.refuse(Refusals { gaps, conflicts, only_told });
                 conversation.limit(self.limits.stream_depth);
             }
-            if is_new
-                && let Some((announced, parent)) =
-                    self.expected.take(flow.responder.address, flow.responder.port)
+            if conversation.is_silent()
+                && let Some((announced, parent)) = self.expected.take(ends, flow.responder.port)
             {
                 conversation.announce(announced);
                 flow.parent = Some(Box::new(parent));

@@ -84,9 +84,13 @@ impl Evaluator {
     /// Keeps what units tell beside themselves.
     pub(super) fn keep_said(&mut self, flow: &Flow, now: Time, said: Said) {
         for announced in said.announced {
-            let address = announced.address.unwrap_or(flow.responder.address);
+            let mut ends = [flow.initiator.address, flow.responder.address];
+            // Whatever address was named, its own client is meant.
+            if announced.is_active {
+                ends.reverse();
+            }
             let parent = flow.view(Direction::Initiator).key();
-            self.expected.add(address, announced, parent);
+            self.expected.add(ends, announced, parent);
         }
         let Some(units) = &mut self.units else { return };
         for record in said.records {

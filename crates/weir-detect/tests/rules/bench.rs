@@ -176,7 +176,9 @@ impl Bench {
     }
 
     fn segment(&mut self, direction: Direction, flags: u8, at: u32, payload: &[u8]) -> Decision {
-        let acknowledged = self.next[1 - direction as usize];
+        const ACK: u8 = 16;
+        // Without the flag the number says nothing (RFC 9293 s3.1).
+        let acknowledged = if flags & ACK == 0 { 0 } else { self.next[1 - direction as usize] };
         let frame = match direction {
             Direction::Initiator => {
                 tcp((CLIENT, 40_000), (SERVER, self.server_port), flags, at, acknowledged, payload)
