@@ -144,6 +144,8 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         _ if port == 88 && is_krb5(bytes.get(4..).unwrap_or_default()) => Protocol::Krb5,
         _ if matches!(port, 389 | 3268) && is_ldap(bytes) => Protocol::Ldap,
         _ if is_client && is_pgsql(bytes) => Protocol::Pgsql,
+        // Behind a beginning that nobody saw.
+        [b'Q', 0, 0, ..] if is_client && port == 5432 && bytes.len() > 5 => Protocol::Pgsql,
         [0xff, 0xf0..=0xfe, ..] if port == 23 => Protocol::Telnet,
         _ if port == 44_818 && is_enip(bytes) => Protocol::Enip,
         _ if is_client && is_rdp(bytes, port) => Protocol::Rdp,

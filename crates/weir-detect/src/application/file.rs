@@ -39,7 +39,7 @@ impl Content {
     /// Takes in bytes of a place in the file. Those ahead wait, as far as there is room; of bytes
     /// that come again the last count.
     pub(crate) fn add_at(&mut self, at: u64, bytes: &[u8], wanted: FileDigests) {
-        let position = self.size + self.missing;
+        let position = self.position();
         if at > position {
             self.wait(at, bytes);
             let held: usize = self.ahead.iter().map(|it| it.1.len()).sum();
@@ -51,7 +51,7 @@ impl Content {
             self.rewrite(at.saturating_sub(self.missing), &bytes[..known]);
             self.add(&bytes[known..], wanted);
         }
-        while self.ahead.first().is_some_and(|it| it.0 <= self.size + self.missing) {
+        while self.ahead.first().is_some_and(|it| it.0 <= self.position()) {
             self.add_first(wanted);
         }
     }
@@ -74,6 +74,11 @@ impl Content {
         self.stretches().map(<[u8]>::len).sum()
     }
 
+    /// Up to where it came.
+    fn position(&self) -> u64 {
+        self.size.saturating_add(self.missing)
+    }
+
     fn rewrite(&mut self, at: u64, bytes: &[u8]) {
         let Some(place) = usize::try_from(at).ok().and_then(|at| self.bytes.get_mut(at..)) else {
             return;
@@ -84,7 +89,7 @@ impl Content {
 
     /// Keeps a piece that lies ahead, with those that it touches.
     fn wait(&mut self, at: u64, bytes: &[u8]) {
-        let end = |it: &(u64, Vec<u8>)| it.0 + it.1.len() as u64;
+        let end = |it: &(u64, Vec<u8>)| it.0.saturating_add(it.1.len() as u64);
         let own_end = at.saturating_add(bytes.len() as u64);
         let first = self.ahead.partition_point(|it| end(it) < at);
         let behind = self.ahead.partition_point(|it| it.0 <= own_end).max(first);
@@ -104,7 +109,7 @@ impl Content {
     /// Takes in the first piece that waits; what is missing before it does not come.
     fn add_first(&mut self, wanted: FileDigests) {
         let (at, piece) = self.ahead.remove(0);
-        let position = self.size + self.missing;
+        let position = self.position();
         let known = usize::try_from(position.saturating_sub(at)).unwrap_or(usize::MAX);
         self.missing += at.saturating_sub(position);
         self.add(piece.get(known..).unwrap_or_default(), wanted);
@@ -133,6 +138,17 @@ mod tests {
         assert_eq!(stretches(&[(0, b"evilXXXX"), (4, b"file")]), [b"evilfile"]);
         assert_eq!(stretches(&[(5, b"bc"), (9, b"d"), (4, b"ab")]), [&b"abc"[..], b"d"]);
         assert_eq!(stretches(&[]), [b""]);
+    }
+
+    #[test]
+    fn places_beyond_all_files_are_taken_too() {
+        let mut content = Content::default();
+        for at in [u64::MAX, u64::MAX - 3, 5, u64::MAX - 1] {
+            content.add_at(at, b"0123456789", FileDigests::default());
+        }
+        content.finish(FileDigests::default());
+        assert!(content.size >= 20);
+        content.add_at(u64::MAX, b"more", FileDigests::default());
     }
 
     #[test]

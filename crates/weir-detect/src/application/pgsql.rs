@@ -91,6 +91,8 @@ impl Parser for Pgsql {
         if self.held[side].is_lost() {
             return;
         }
+        // The length of a beginning begins with a zero.
+        self.has_begun |= side == 0 && self.held[0].bytes().first().is_some_and(|it| *it != 0);
         loop {
             let before = self.held[side].bytes().len();
             let is_read = match side {

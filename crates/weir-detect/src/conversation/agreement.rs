@@ -66,6 +66,8 @@ impl Agreement {
         match self.sides[side] {
             // Where both sides have agreed on it.
             Begun::Known(Protocol::Http) if told == Protocol::Websocket => Speaks::Is(told),
+            // Its clients begin with a word of FTP's.
+            Begun::Known(Protocol::Ftp) if told == Protocol::Pop3 => Speaks::Is(told),
             Begun::Known(protocol) if !protocol.means(told) => Speaks::Is(protocol),
             // Of these both sides have a mark.
             Begun::Other if matches!(told, Protocol::Http | Protocol::Ssh | Protocol::Smb) => {
