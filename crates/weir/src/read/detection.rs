@@ -175,6 +175,8 @@ pub struct Options {
     pub digests: FileDigests,
     /// Whether `http` has all headers of requests, and of responses.
     pub http_headers: [bool; 2],
+    /// The names, in lower case, of others that it has of both.
+    pub http_custom: Vec<String>,
     /// The folder of sets that rules change; none is written where there is none.
     pub datasets: Option<PathBuf>,
 }
@@ -193,7 +195,7 @@ impl<W: Write> Detection<W> {
             midstream,
             ignores_vlans,
             digests,
-            http_headers,
+            http_headers: http_headers.map(|it| it || !options.http_custom.is_empty()),
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,
             stream_depth: options.stream_depth,

@@ -150,6 +150,7 @@ fn options(case: &Case) -> Options {
     }
     Options {
         http_headers: http_headers(eve),
+        http_custom: http_custom(eve),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
         waits: !case.is_inline && !case.is_on("stream.inline", false),
@@ -185,6 +186,71 @@ fn http_headers(eve: Option<&Value>) -> [bool; 2] {
     let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
     let whose = http.and_then(|it| it.get("dump-all-headers")).and_then(Value::as_str);
     ["request", "response"].map(|it| whose.is_some_and(|whose| whose == it || whose == "both"))
+}
+
+/// Headers that `custom` of `http` may name: those that the object has no name of its own for.
+const HTTP_CUSTOM: [&str; 52] = [
+    "accept",
+    "accept-charset",
+    "accept-datetime",
+    "accept-encoding",
+    "accept-language",
+    "accept-range",
+    "age",
+    "allow",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-md5",
+    "content-range",
+    "content-type",
+    "cookie",
+    "date",
+    "dnt",
+    "etags",
+    "expires",
+    "from",
+    "last-modified",
+    "link",
+    "location",
+    "max-forwards",
+    "org-src-ip",
+    "origin",
+    "pragma",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "range",
+    "refresh",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "true-client-ip",
+    "upgrade",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+    "x-authenticated-user",
+    "x-bluecoat-via",
+    "x-flash-version",
+    "x-forwarded-proto",
+    "x-requested-with",
+];
+
+/// Headers that `http` tells by `custom`.
+fn http_custom(eve: Option<&Value>) -> Vec<String> {
+    let types = eve.and_then(|it| it.get("types")).and_then(Value::as_array);
+    let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
+    let named = http.and_then(|it| it.get("custom")).and_then(Value::as_array);
+    let named = named.into_iter().flatten().filter_map(Value::as_str).map(str::to_ascii_lowercase);
+    named.filter(|it| HTTP_CUSTOM.contains(&it.as_str())).collect()
 }
 
 /// What is done with connections whose beginning was not seen: who drops, drops them too, unless

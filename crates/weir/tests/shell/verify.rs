@@ -410,3 +410,28 @@ fn segments_without_a_place_in_their_connection_are_dropped_inline_as_by_suricat
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 2, "{report:#}");
 }
+
+#[test]
+fn headers_that_settings_name_are_told_as_by_suricata() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("headers");
+    std::fs::create_dir_all(&folder).unwrap();
+    let said = "tcp 80\n\
+        > GET / HTTP/1.1\\r\\nHost: h\\r\\nCookie: c\\r\\nX-Other: o\\r\\n\\r\\n\n\
+        < HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n\n";
+    write_capture(&folder.join("in.pcap"), &frames(said));
+    std::fs::write(folder.join("test.rules"), "").unwrap();
+    let yaml = "outputs:\n  - eve-log: {enabled: yes, filetype: regular, filename: eve.json, \
+                types: [{http: {custom: [Cookie, X-Other, Server]}}]}\n";
+    std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+    // It was asked: names that it does not know are passed over.
+    let test = "args: [-k none]\nchecks:\n  \
+        - filter:\n      count: 1\n      match:\n        event_type: http\n        \
+        http.request_headers[0].name: Cookie\n        \
+        not-has-key: http.request_headers[1]\n  \
+        - filter: {count: 0, match: {event_type: http, has-key: http.response_headers}}\n";
+    std::fs::write(folder.join("test.yaml"), test).unwrap();
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 1, "{report:#}");
+}

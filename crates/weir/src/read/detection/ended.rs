@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_detect::Packet;
 use weir_detect::alert::FlowView;
 use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
@@ -13,7 +13,7 @@ use super::super::eve::{self, Event};
 use super::super::events::Events;
 use super::super::exception::{Cause, Exception};
 use super::super::layers::Layer;
-use super::Look;
+use super::{Look, Options};
 
 /// TCP's number.
 const TCP: u8 = 6;
@@ -94,7 +94,28 @@ impl<W: Write> Look<W> {
 
     fn http(&mut self, record: &HttpRecord, is_over: bool) {
         if self.options.events.applications.tells("http") {
-            self.message(eve::http(self.last, record), (&record.flow, TCP), is_over);
+            let mut event = eve::http(self.last, record);
+            if !record.is_of_http2 {
+                self.choose_headers(&mut event["http"]);
+            }
+            self.message(event, (&record.flow, TCP), is_over);
+        }
+    }
+
+    /// Leaves out headers that nobody asked for.
+    fn choose_headers(&self, http: &mut Value) {
+        let Options { http_headers, http_custom, .. } = &self.options;
+        let Some(http) = http.as_object_mut() else { return };
+        for (name, is_whole) in ["request_headers", "response_headers"].iter().zip(http_headers) {
+            let Some(Value::Array(headers)) = http.get_mut(*name) else { continue };
+            let is_asked = |it: &Value| {
+                let name = it["name"].as_str().unwrap_or_default().to_ascii_lowercase();
+                http_custom.contains(&name)
+            };
+            headers.retain(|it| *is_whole || is_asked(it));
+            if headers.is_empty() && !is_whole {
+                http.remove(*name);
+            }
         }
     }
 
