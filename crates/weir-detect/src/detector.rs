@@ -1,6 +1,7 @@
 //! One worker's detector: every packet of its flows, one after the other.
 
 mod limits;
+mod told;
 
 use std::sync::Arc;
 
@@ -10,16 +11,14 @@ use weir_wire::parse::{Network, Parsed, Transport};
 
 use crate::alert::{Alerts, FlowView};
 use crate::behaviour::{Flood, Watcher};
-use crate::buffers::event::AppEvent;
 use crate::checksums;
-use crate::dataset::Change;
 use crate::decode::{self, Event};
 use crate::digest::FileDigests;
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
+use crate::record::{AnomalyRecord, FlowRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::SharedCounts;
@@ -369,10 +368,8 @@ impl Detector {
         if rules.is_empty() && !has_to {
             return Decision::Pass;
         }
-        let own = match packet.decoded {
-            None if wants_events => decode::look(packet.bytes, link(packet.parsed)),
-            _ => Vec::new(),
-        };
+        let looks = packet.decoded.is_none() && wants_events;
+        let own = if looks { decode::look(packet.bytes, link(packet.parsed)) } else { Vec::new() };
         let decoded = packet
             .decoded
             .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
@@ -385,17 +382,15 @@ impl Detector {
         let view = View::of(packet, &decoded).checked(checks);
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
-        let mut is_refused = false;
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
             let goes_on = follow(flow, direction, &view, &evaluator.limits, found);
-            is_refused = !goes_on && evaluator.limits.refuses_invalid;
+            self.is_refused = !goes_on && evaluator.limits.refuses_invalid;
             events = [decoded.events, found].concat();
         }
-        self.is_refused = is_refused;
-        let mut view = if events.is_empty() { view } else { View { events: &events, ..view } };
-        view.is_refused = is_refused;
+        let events = if events.is_empty() { view.events } else { &events };
+        let mut view = View { events, is_refused: self.is_refused, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = watcher.as_mut() {
             view.signs = watcher.look(now, flow, direction, &view);
@@ -427,19 +422,6 @@ impl Detector {
             }
         }
         decision
-    }
-
-    /// So much of what is odd about packets waits for [`Detector::take_anomalies`], at most; with
-    /// 0 nothing does.
-    pub fn keep_anomalies(&mut self, max: usize) {
-        self.evaluator.tells_events = max > 0;
-        self.anomalies_max = max;
-        self.anomalies.reserve_exact(max);
-    }
-
-    /// What was odd about packets since this was asked last.
-    pub fn take_anomalies(&mut self) -> impl Iterator<Item = AnomalyRecord> + '_ {
-        self.anomalies.drain(..)
     }
 
     /// Whether TCP segments with a wrong checksum are no part of their connection from now on.
@@ -498,71 +480,6 @@ impl Detector {
     /// that were looked at before.
     pub fn rewritten(&self) -> usize {
         self.evaluator.rewritten
-    }
-
-    /// Keeps what is told of transactions and sessions, for [`Detector::take_http`] and
-    /// [`Detector::take_told`], whether or not a rule looks into streams.
-    pub fn keep_records(&mut self) {
-        self.evaluator.records = Some(Vec::new());
-        self.evaluator.units = Some(Vec::new());
-        self.evaluator.told = Some(Vec::new());
-        self.evaluator.looks_for_records = true;
-    }
-
-    /// Keeps frames for [`Detector::take_units`], whether rules ask for them or not.
-    pub fn keep_frames(&mut self) {
-        self.evaluator.tells_frames = true;
-    }
-
-    /// Keeps what comes to light for the sake of rules, for [`Detector::take_http`] and
-    /// [`Detector::take_told`].
-    pub fn keep_what_rules_see(&mut self) {
-        self.evaluator.records.get_or_insert_default();
-        self.evaluator.told.get_or_insert_default();
-        self.evaluator.units.get_or_insert_default();
-    }
-
-    /// Transactions of other applications than HTTP that ended since this was asked last.
-    pub fn take_units(&mut self) -> Vec<UnitRecord> {
-        self.evaluator.units.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Messages and sessions of other applications since this was asked last.
-    pub fn take_told(&mut self) -> Vec<ApplicationRecord> {
-        self.evaluator.told.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Transactions of HTTP that ended since this was asked last.
-    pub fn take_http(&mut self) -> Vec<HttpRecord> {
-        self.evaluator.records.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Keeps what rules put into sets that are kept in files, or take from them, for
-    /// [`Detector::take_dataset_changes`].
-    pub fn keep_dataset_changes(&mut self) {
-        self.evaluator.sets.keep_changes();
-    }
-
-    /// What rules put into such sets, and took from them, since this was asked last.
-    pub fn take_dataset_changes(&mut self) -> Vec<Change> {
-        self.evaluator.sets.take_changes()
-    }
-
-    /// Whether the last packet was a segment that has no place in its connection, where
-    /// [`Limits::refuses_invalid`].
-    pub fn is_refused(&self) -> bool {
-        self.is_refused
-    }
-
-    /// What was odd about the last packet in its stream.
-    pub fn stream_events(&self) -> &[Event] {
-        &self.evaluator.stream_events
-    }
-
-    /// What was odd about messages that the last packet brought further, and the number of the
-    /// transaction, where it is known.
-    pub fn app_events(&self) -> &[(AppEvent, Option<u64>)] {
-        &self.evaluator.app_events
     }
 
     /// What rules have noted of a packet's flow.

@@ -391,8 +391,8 @@ impl Mail {
     }
 }
 
-/// The value of `name=value` or `name="value"` behind a semicolon: of several the last, and one that
-/// comes in numbered sections, or with its character set, put together (RFC 2231 s3, s4).
+/// The value of `name=value` or `name="value"` behind a semicolon: of several the last, and one
+/// that comes in numbered sections, or with its character set, put together (RFC 2231 s3, s4).
 fn parameter(value: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let (mut found, mut sections) = (None, Vec::new());
     let mut rest = value;

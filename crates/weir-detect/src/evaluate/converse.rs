@@ -37,11 +37,8 @@ impl Evaluator {
             return Progress::default();
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.
-        if view.is_spoiled || view.is_piece() {
-            return Progress::default();
-        }
-        if view.is_refused {
-            return Progress { is_opaque: true, ..Progress::default() };
+        if view.is_lost() || view.is_piece() {
+            return Progress { is_opaque: view.is_refused, ..Progress::default() };
         }
         needs.frames |= self.tells_frames;
         if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
@@ -58,9 +55,9 @@ impl Evaluator {
                 conversation.refuse(Refusals { gaps, conflicts, only_told });
                 conversation.limit(self.limits.stream_depth);
             }
-            if conversation.is_silent()
-                && let Some((announced, parent)) = self.expected.take(ends, flow.responder.port)
-            {
+            let announced =
+                conversation.is_silent().then(|| self.expected.take(ends, flow.responder.port));
+            if let Some((announced, parent)) = announced.flatten() {
                 conversation.announce(announced);
                 flow.parent = Some(Box::new(parent));
             }

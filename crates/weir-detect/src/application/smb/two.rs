@@ -121,20 +121,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
                 smb.odd(AppEvent::SmbReadRequest, said);
             }
         }
-        WRITE => {
-            let length = LITTLE.long(body, 4)?;
-            let data = named(bytes, LITTLE.word(body, 2)?.into(), length)?;
-            let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
-            let file = file_identifier(body, 16)?;
-            let lacks = data.len() < length as usize && !smb.is_cut;
-            if lacks || Smb::is_too_much(length, smb.moved_max[1]) {
-                smb.odd(AppEvent::SmbWriteSize, said);
-            } else if smb.overlaps(file, at, length.into()) {
-                smb.odd(AppEvent::SmbOverlap, said);
-            }
-            smb.place((0, file), at, length.into(), said);
-            smb.content((0, file), (Some(at), data), head, said);
-        }
+        WRITE => write(smb, head, bytes, body, said)?,
         IOCTL => {
             let file = file_identifier(body, 8)?;
             let function = LITTLE.long(body, 4)?;
@@ -149,6 +136,22 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
         _ => {}
     }
     smb.request(head, unit, (told, asked), said);
+    Some(())
+}
+
+fn write(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
+    let length = LITTLE.long(body, 4)?;
+    let data = named(bytes, LITTLE.word(body, 2)?.into(), length)?;
+    let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
+    let file = file_identifier(body, 16)?;
+    let lacks = data.len() < length as usize && !smb.is_cut;
+    if lacks || Smb::is_too_much(length, smb.moved_max[1]) {
+        smb.odd(AppEvent::SmbWriteSize, said);
+    } else if smb.overlaps(file, at, length.into()) {
+        smb.odd(AppEvent::SmbOverlap, said);
+    }
+    smb.place((0, file), at, length.into(), said);
+    smb.content((0, file), (Some(at), data), head, said);
     Some(())
 }
 

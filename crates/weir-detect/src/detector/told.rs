@@ -1,0 +1,87 @@
+//! What a detector tells beside its verdicts, where somebody takes it.
+
+use super::Detector;
+use crate::buffers::event::AppEvent;
+use crate::dataset::Change;
+use crate::decode::Event;
+use crate::record::{AnomalyRecord, ApplicationRecord, HttpRecord, UnitRecord};
+
+impl Detector {
+    /// So much of what is odd about packets waits for [`Detector::take_anomalies`], at most; with
+    /// 0 nothing does.
+    pub fn keep_anomalies(&mut self, max: usize) {
+        self.evaluator.tells_events = max > 0;
+        self.anomalies_max = max;
+        self.anomalies.reserve_exact(max);
+    }
+
+    /// What was odd about packets since this was asked last.
+    pub fn take_anomalies(&mut self) -> impl Iterator<Item = AnomalyRecord> + '_ {
+        self.anomalies.drain(..)
+    }
+
+    /// Keeps what is told of transactions and sessions, for [`Detector::take_http`] and
+    /// [`Detector::take_told`], whether or not a rule looks into streams.
+    pub fn keep_records(&mut self) {
+        self.evaluator.records = Some(Vec::new());
+        self.evaluator.units = Some(Vec::new());
+        self.evaluator.told = Some(Vec::new());
+        self.evaluator.looks_for_records = true;
+    }
+
+    /// Keeps frames for [`Detector::take_units`], whether rules ask for them or not.
+    pub fn keep_frames(&mut self) {
+        self.evaluator.tells_frames = true;
+    }
+
+    /// Keeps what comes to light for the sake of rules, for [`Detector::take_http`] and
+    /// [`Detector::take_told`].
+    pub fn keep_what_rules_see(&mut self) {
+        self.evaluator.records.get_or_insert_default();
+        self.evaluator.told.get_or_insert_default();
+        self.evaluator.units.get_or_insert_default();
+    }
+
+    /// Transactions of other applications than HTTP that ended since this was asked last.
+    pub fn take_units(&mut self) -> Vec<UnitRecord> {
+        self.evaluator.units.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Messages and sessions of other applications since this was asked last.
+    pub fn take_told(&mut self) -> Vec<ApplicationRecord> {
+        self.evaluator.told.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Transactions of HTTP that ended since this was asked last.
+    pub fn take_http(&mut self) -> Vec<HttpRecord> {
+        self.evaluator.records.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Keeps what rules put into sets that are kept in files, or take from them, for
+    /// [`Detector::take_dataset_changes`].
+    pub fn keep_dataset_changes(&mut self) {
+        self.evaluator.sets.keep_changes();
+    }
+
+    /// What rules put into such sets, and took from them, since this was asked last.
+    pub fn take_dataset_changes(&mut self) -> Vec<Change> {
+        self.evaluator.sets.take_changes()
+    }
+
+    /// Whether the last packet was a segment that has no place in its connection, where
+    /// [`Limits::refuses_invalid`].
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// What was odd about the last packet in its stream.
+    pub fn stream_events(&self) -> &[Event] {
+        &self.evaluator.stream_events
+    }
+
+    /// What was odd about messages that the last packet brought further, and the number of the
+    /// transaction, where it is known.
+    pub fn app_events(&self) -> &[(AppEvent, Option<u64>)] {
+        &self.evaluator.app_events
+    }
+}
