@@ -17,12 +17,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
-use weir_store::sink::eve;
-use weir_store::sqlite::{AlertFilter, AlertRow, Range};
+use weir_store::evidence::FlowFilter;
+use weir_store::sqlite::{AlertFilter, Range};
 
 use crate::app::App;
 use crate::blocks::socket_of;
-use crate::dto::{ErrorBody, Rows, address_text};
+use crate::dto::{ErrorBody, Rows};
 use crate::guard::Visitor;
 use crate::query;
 use crate::routes::{Answer, ApiError, Asked, GatewayQuery, ask_stores};
@@ -36,9 +36,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What of an alert is cut: so long before it and after it.
 const AROUND_NS: u64 = 5_000_000_000;
-
-/// UDP port of RoCE v2: of RDMA the ports are one way's alone.
-const ROCE_V2_PORT: u16 = 4791;
 
 /// What a pair of ports remembers.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -137,7 +134,11 @@ pub(crate) async fn cut(
     let request = json!({ "command": "evidence", "by": visitor.title(), "cut": wanted });
     let asking = tokio::task::spawn_blocking(move || capture(&socket, &request));
     let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the question failed");
-    let bytes = asking.await.map_err(failed)??;
+    let (packets, bytes) = asking.await.map_err(failed)??;
+    if let (Some(number), 0) = (asked.alert, packets) {
+        let said = format!("none of the packets of alert {number} is kept any more");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, said));
+    }
     let name = match asked.alert {
         Some(number) => format!("alert-{number}.pcapng"),
         None => "evidence.pcapng".to_owned(),
@@ -168,40 +169,13 @@ async fn of_alert(app: &Arc<App>, asked: &CutQuery, number: u64) -> Result<Value
         "pair": asked.pair.clone().unwrap_or_else(|| alert.pair.clone()),
         "from_ns": alert.time_ns.saturating_sub(AROUND_NS),
         "until_ns": alert.time_ns.saturating_add(AROUND_NS),
-        "expression": flow(alert),
+        "flow": FlowFilter::of_alert(alert),
     }))
 }
 
-/// Both ways of an alert's flow, in pcap-filter's language.
-fn flow(alert: &AlertRow) -> String {
-    let number = eve::protocol_number(&alert.protocol);
-    let has_ports = matches!(number, Some(6 | 17 | 132));
-    let is_without_ports = !has_ports || alert.destination_port == ROCE_V2_PORT;
-    let end = |way: &str, address: [u8; 16], port: u16| {
-        let host = format!("{way} host {}", address_text(address, false));
-        match port {
-            0 => host,
-            _ if is_without_ports => host,
-            port => format!("{host} and {way} port {port}"),
-        }
-    };
-    let (source, destination) = (alert.source, alert.destination);
-    let (from, to) = (alert.source_port, alert.destination_port);
-    let flow = format!(
-        "({} and {}) or ({} and {})",
-        end("src", source, from),
-        end("dst", destination, to),
-        end("src", destination, to),
-        end("dst", source, from),
-    );
-    match number {
-        Some(number) => format!("(ip proto {number} or ip6 proto {number}) and ({flow})"),
-        None => flow,
-    }
-}
-
-/// Has the gateway write into a pipe, of which no more is read than is kept.
-fn capture(socket: &Path, request: &Value) -> Result<Vec<u8>, ApiError> {
+/// Has the gateway write into a pipe, of which no more is read than is kept; how many packets, and
+/// the capture.
+fn capture(socket: &Path, request: &Value) -> Result<(u64, Vec<u8>), ApiError> {
     let down = |error: std::io::Error| {
         let said = format!("the gateway does not answer: {error}");
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, said)
@@ -223,7 +197,10 @@ fn capture(socket: &Path, request: &Value) -> Result<Vec<u8>, ApiError> {
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(ApiError::bad(error)),
-        None => Ok(bytes),
+        None => {
+            let packets = answer.pointer("/evidence/packets").and_then(Value::as_u64);
+            Ok((packets.unwrap_or_default(), bytes))
+        }
     }
 }
 

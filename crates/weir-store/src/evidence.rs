@@ -14,10 +14,12 @@
 
 mod disk;
 mod file;
+mod flow;
 mod segment;
 
 pub use disk::{DiskCounters, DiskOptions, Ending, EvidenceDisk, files_in};
 pub use file::{EvidenceFile, EvidenceFileError, Label, SLOT_BYTES, SLOTS_MIN, Slot};
+pub use flow::{FlowEnd, FlowFilter};
 pub use segment::{Extent, SEGMENT_BYTES, SegmentId, packets};
 
 use std::sync::Arc;

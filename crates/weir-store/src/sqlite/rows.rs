@@ -329,7 +329,7 @@ impl AskedRow {
 }
 
 /// A rule that matched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of EVE's alerts, by the names of the API")]
 pub struct AlertRow {
     /// From one on; zero: none was drawn yet.

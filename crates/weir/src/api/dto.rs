@@ -10,6 +10,7 @@ use weir_engine::policy::FrameClass;
 use weir_engine::proof::WireProof;
 use weir_engine::verdict::DropReason;
 use weir_port::PortCounters;
+use weir_store::evidence::FlowFilter;
 
 pub use super::access::{AccessLineSnapshot, AccessSnapshot, AccessStateSnapshot};
 use super::blocks::{BlocksRequest, BlocksSnapshot};
@@ -114,6 +115,8 @@ pub struct CutRequest {
     pub until_ns: Option<u64>,
     /// pcap-filter(7).
     pub expression: Option<String>,
+    /// Packets of this flow, whatever carries them.
+    pub flow: Option<FlowFilter>,
     /// RDMA packets to (datagrams: or from) these queue pairs.
     pub queue_pairs: Vec<u32>,
     /// RDMA packets with these opcodes.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,10 +15,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_port::FrameFilter;
-use weir_store::evidence::{EvidenceFile, Label, files_in};
-use weir_store::sink::eve;
+use weir_store::evidence::{EvidenceFile, FlowEnd, FlowFilter, Label, files_in};
 use weir_wire::frame::Time;
-use weir_wire::udp::PORT_ROCE_V2;
 
 use super::capture::seconds;
 use super::output::OutputFile;
@@ -150,7 +147,7 @@ pub struct CutArgs {
         help = "Only packets of this flow, both ways: ADDRESS[:PORT]-ADDRESS[:PORT] \
                 (IPv6: [ADDRESS]:PORT)"
     )]
-    pub flow: Option<String>,
+    pub flow: Option<FlowFilter>,
     /// RDMA terms.
     #[command(flatten)]
     pub terms: RdmaTerms,
@@ -366,8 +363,8 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
     let report = taken?;
     if let (Some(number), 0) = (args.alert, report.packets) {
         bail!(
-            "none of the packets of alert {number} is kept any more, or within {} s around it; \
-             nothing was written to {}",
+            "none of the packets of alert {number} is kept any more, or within {} s around it, or \
+             is what else was asked for; nothing was written to {}",
             args.window.as_secs_f64(),
             args.write.display()
         );
@@ -403,16 +400,14 @@ fn check_words(args: &CutArgs) -> Result<()> {
 
 fn request(args: &CutArgs) -> CutRequest {
     let (_, words) = args.words();
-    let words = (!words.is_empty()).then(|| format!("({})", words.join(" ")));
-    let flow = args.flow.as_ref().map(|it| format!("({it})"));
-    let terms: Vec<String> = words.into_iter().chain(flow).collect();
     let window_ns = args.window.as_nanos() as u64;
     CutRequest {
         pair: args.source.pair.clone(),
         last_ms: args.last.map(|it| it.as_millis() as u64),
         from_ns: args.around.map(|it| it.saturating_sub(window_ns)),
         until_ns: args.around.map(|it| it.saturating_add(window_ns)),
-        expression: (!terms.is_empty()).then(|| terms.join(" and ")),
+        expression: (!words.is_empty()).then(|| words.join(" ")),
+        flow: args.flow,
         queue_pairs: args.terms.qp.iter().map(|it| it.value()).collect(),
         opcodes: args.terms.opcode.iter().map(|it| it.0).collect(),
         partition_keys: args.terms.pkey.iter().map(|it| it.0).collect(),
@@ -427,21 +422,7 @@ impl CutArgs {
     /// The same for what belongs to an alert.
     fn of_alert(&self, number: u64) -> Result<Self> {
         let row = records::alert(&self.store(), self.words().0, number)?;
-        let end = |address: [u8; 16], port: u16| {
-            let address = Ipv6Addr::from(address).to_canonical();
-            let port = Some(port).filter(|it| *it != 0);
-            (address, port)
-        };
-        let ends = [end(row.source, row.source_port), end(row.destination, row.destination_port)];
-        // Of RDMA the ports are one way's alone.
-        let has_no_ports = row.protocol == "RDMA"
-            || row.destination_port == PORT_ROCE_V2
-            || matches!(eve::protocol_number(&row.protocol), Some(number) if !has_ports(number));
-        let ends = if has_no_ports { ends.map(|(address, _)| (address, None)) } else { ends };
-        let flow = match eve::protocol_number(&row.protocol) {
-            Some(number) => only_of(number, &both_ways(&ends[0], &ends[1])),
-            None => both_ways(&ends[0], &ends[1]),
-        };
+        let flow = FlowFilter::of_alert(&row);
         let mut source = self.source.clone();
         source.pair.get_or_insert(row.pair);
         Ok(Self { around: Some(row.time_ns), flow: Some(flow), source, ..self.clone() })
@@ -530,47 +511,20 @@ fn time(text: &str) -> Result<u64, String> {
     })
 }
 
-/// `10.0.0.1:7-10.0.0.2` as pcap-filter has it: both ways.
-fn flow(text: &str) -> Result<String, String> {
+fn flow(text: &str) -> Result<FlowFilter, String> {
     let wrong = || format!("{text} is no flow: write ADDRESS[:PORT]-ADDRESS[:PORT]");
     let (one, other) = text.split_once('-').ok_or_else(wrong)?;
-    Ok(both_ways(&end(one).ok_or_else(wrong)?, &end(other).ok_or_else(wrong)?))
-}
-
-/// An end of a flow, and its port where that is meant.
-type FlowEnd = (IpAddr, Option<u16>);
-
-fn both_ways(one: &FlowEnd, other: &FlowEnd) -> String {
-    let way = |from: &FlowEnd, to: &FlowEnd| {
-        let port = |side: &str, port: Option<u16>| {
-            port.map(|it| format!(" and {side} port {it}")).unwrap_or_default()
-        };
-        format!(
-            "src host {}{} and dst host {}{}",
-            from.0,
-            port("src", from.1),
-            to.0,
-            port("dst", to.1)
-        )
-    };
-    format!("({}) or ({})", way(one, other), way(other, one))
-}
-
-fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, 6 | 17 | 132)
-}
-
-/// Of packets that are meant, those of the protocol of this number, in either version of IP.
-fn only_of(protocol: u8, flow: &str) -> String {
-    format!("(ip proto {protocol} or ip6 proto {protocol}) and ({flow})")
+    let ends = [end(one).ok_or_else(wrong)?, end(other).ok_or_else(wrong)?];
+    Ok(FlowFilter { ends, protocol: None })
 }
 
 fn end(text: &str) -> Option<FlowEnd> {
     if let Ok(address) = text.trim_matches(['[', ']']).parse() {
-        return Some((address, None));
+        return Some(FlowEnd { address, port: None });
     }
     let (address, port) = text.rsplit_once(':')?;
-    Some((address.trim_matches(['[', ']']).parse().ok()?, Some(port.parse().ok()?)))
+    let address = address.trim_matches(['[', ']']).parse().ok()?;
+    Some(FlowEnd { address, port: Some(port.parse().ok()?) })
 }
 
 #[cfg(test)]
@@ -578,15 +532,6 @@ mod tests {
     use clap::FromArgMatches;
 
     use super::*;
-
-    #[test]
-    fn what_belongs_to_an_alert_is_of_its_protocol() {
-        let names = ["ICMP", "IPv6-ICMP", "TCP", "OSPF", "089", "200", "Any", "RDMA"];
-        let numbers = [Some(1), Some(58), Some(6), Some(89), Some(89), Some(200), None, None];
-        assert_eq!(names.map(eve::protocol_number), numbers);
-        let filter = only_of(1, &flow("10.0.0.1-10.0.0.2").unwrap());
-        FrameFilter::compile(&filter).unwrap();
-    }
 
     #[test]
     fn a_gateway_that_does_not_run_is_told_from_an_expression() {
@@ -607,13 +552,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_both_its_ways() {
-        assert_eq!(
-            flow("10.0.0.1:7-10.0.0.2").unwrap(),
-            "(src host 10.0.0.1 and src port 7 and dst host 10.0.0.2) or \
-             (src host 10.0.0.2 and dst host 10.0.0.1 and dst port 7)"
-        );
-        assert!(flow("[fd00::1]:7-fd00::2").unwrap().contains("src host fd00::1 and src port 7"));
+    fn a_flow_is_written_as_two_ends() {
+        let ends =
+            |text: &str| flow(text).unwrap().ends.map(|it| (it.address.to_string(), it.port));
+        let named = |address: &str, port| (address.to_owned(), port);
+        let expected = [named("10.0.0.1", Some(7)), named("10.0.0.2", None)];
+        assert_eq!(ends("10.0.0.1:7-10.0.0.2"), expected);
+        let expected = [named("fd00::1", Some(7)), named("fd00::2", None)];
+        assert_eq!(ends("[fd00::1]:7-fd00::2"), expected);
         for wrong in ["", "10.0.0.1", "a-b", "10.0.0.1:x-10.0.0.2"] {
             assert!(flow(wrong).is_err(), "{wrong}");
         }

@@ -20,7 +20,7 @@ use weir_engine::verdict::Verdict;
 use weir_port::capture::{Direction, PacketNote};
 use weir_port::{CaptureFormat, CaptureWriter, FrameFilter};
 use weir_store::evidence::{
-    CapturePoint, DiskCounters, Evidence, EvidenceCounters, Extent, Label, Snapshot,
+    CapturePoint, DiskCounters, Evidence, EvidenceCounters, Extent, FlowFilter, Label, Snapshot,
 };
 use weir_wire::bth::{Opcode, PartitionKey, Qpn};
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -252,6 +252,7 @@ struct Wanted {
     until: Time,
     dropped: bool,
     filter: Option<FrameFilter>,
+    flow: Option<FlowFilter>,
     selection: Selection,
 }
 
@@ -265,6 +266,7 @@ impl Wanted {
             until: Time(request.until_ns.unwrap_or(u64::MAX)),
             dropped: request.dropped,
             filter: expression.map(FrameFilter::compile).transpose()?,
+            flow: request.flow,
             selection: Selection {
                 queue_pairs: request.queue_pairs.iter().map(|it| Qpn::new(*it)).collect(),
                 opcodes: request.opcodes.iter().map(|it| Opcode(*it)).collect(),
@@ -289,6 +291,7 @@ impl Wanted {
                 .filter
                 .as_ref()
                 .is_some_and(|filter| !filter.takes(evidence.bytes, evidence.original_len))
+            || self.flow.is_some_and(|flow| !flow.takes(evidence.bytes, evidence.original_len))
         {
             return false;
         }
