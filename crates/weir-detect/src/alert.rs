@@ -116,6 +116,12 @@ pub struct Alert {
     pub destination: End,
     /// IP's protocol number; 0 where there is no IP.
     pub protocol: u8,
+    /// Bytes of its packet from the network header on.
+    pub length: u32,
+    /// IPv4's type of service or IPv6's traffic class.
+    pub traffic_class: u8,
+    /// How many routers it may still pass.
+    pub hop_limit: u8,
     /// Type and code, of a message of ICMP.
     pub icmp: Option<(u8, u8)>,
     /// What is spoken, where it is known: `http`, `dns`, `tls`.
@@ -186,6 +192,9 @@ pub struct FlowView {
     pub bytes: [u64; 2],
     /// Whether the initiator sent this packet.
     pub to_server: bool,
+    /// By which of two ports what the initiator sends comes, 0 or 1; the responder's comes by the
+    /// other.
+    pub port: Option<u8>,
     /// The flow that announced it, as FTP's do those for data.
     pub parent: Option<FlowKey>,
     /// Packets of each side, and bytes of each, that passed without a look, where it is looked at

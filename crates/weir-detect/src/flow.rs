@@ -56,6 +56,8 @@ pub(crate) struct RecordState {
     pub(crate) icmp: [Option<(u8, u8)>; 2],
     pub(crate) spi: Option<u32>,
     pub(crate) vlans: Vlans,
+    /// By which of two ports what the initiator sends comes.
+    pub(crate) port: Option<u8>,
     pub(crate) is_alerted: bool,
     /// Nothing is told of it.
     pub(crate) is_untold: bool,
@@ -305,6 +307,7 @@ impl Flow {
         let told = &mut self.told;
         if self.packets == [0, 0] {
             (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
+            told.port = view.port.map(|it| if side == 0 { it } else { 1 - it });
         }
         told.last = now;
         let hops = view.parsed.hop_limit;
@@ -429,7 +432,10 @@ impl Flow {
         FlowRecord {
             view,
             units,
-            http: http.into_iter().map(|it| HttpRecord { flow: view, ..it }).collect(),
+            http: http
+                .into_iter()
+                .map(|it| HttpRecord { time: told.last, flow: view, ..it })
+                .collect(),
             applications: applications.into_iter().collect(),
             last: told.last,
             protocol: told.protocol,
@@ -465,6 +471,7 @@ impl Flow {
             packets: self.packets,
             bytes: self.bytes,
             to_server: direction == Direction::Initiator,
+            port: self.told.port,
             parent: self.parent.as_deref().copied(),
             bypassed: match &self.bypassed {
                 Some(counted) => Some(**counted),

@@ -35,6 +35,8 @@ pub(crate) struct View<'a> {
     /// Its ICRC is wrong: whoever it is for drops it (IBTA Vol 1 s7.8).
     pub(crate) is_damaged: bool,
     pub(crate) icrc: Option<IcrcStatus>,
+    /// By which of two ports it came, where that is known.
+    pub(crate) port: Option<u8>,
     /// A TCP segment that no receiver takes, for its checksum is wrong.
     pub(crate) is_spoiled: bool,
     /// A TCP segment that has no place in its connection, and is to go no further.
@@ -101,8 +103,8 @@ impl<'a> View<'a> {
     /// A packet of which a decoder knows that.
     pub(crate) fn of(packet: &Packet<'a>, decoded: &Decoded<'a>) -> Self {
         let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
-        let Packet { is_rebuilt, is_verified, icrc, .. } = *packet;
-        Self { is_rebuilt, is_verified, icrc, ..view }
+        let Packet { is_rebuilt, is_verified, icrc, port, .. } = *packet;
+        Self { is_rebuilt, is_verified, icrc, port, ..view }
     }
 
     /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if that is
@@ -162,6 +164,7 @@ impl<'a> View<'a> {
             is_verified: false,
             is_damaged: false,
             icrc: None,
+            port: None,
             is_spoiled: false,
             is_refused: false,
             is_opaque: false,

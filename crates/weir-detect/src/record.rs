@@ -139,6 +139,8 @@ impl FlowRecord {
 /// A transaction of HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpRecord {
+    /// When its last packet came.
+    pub time: Time,
     /// Its flow; the direction is the request's.
     pub flow: FlowView,
     /// Number of the transaction in its connection.

@@ -542,6 +542,9 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         source: End { address: view.parsed.source, port: view.source_port },
         destination: End { address: view.parsed.destination, port: view.destination_port },
         protocol: view.parsed.protocol,
+        length: view.parsed.end.saturating_sub(view.parsed.network_offset.into()),
+        traffic_class: view.parsed.traffic_class,
+        hop_limit: view.parsed.hop_limit,
         icmp: match view.parsed.transport {
             Transport::Icmp { kind, code } => Some((kind, code)),
             _ => None,

@@ -72,9 +72,9 @@ impl Evaluator {
         if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records
         {
-            let flow = flow.view(Direction::Initiator);
+            let (time, flow) = (scene.now, flow.view(Direction::Initiator));
             let record = transaction.record(self.limits.http_headers);
-            records.extend(record.map(|it| HttpRecord { flow, number, ..it }));
+            records.extend(record.map(|it| HttpRecord { time, flow, number, ..it }));
         }
         self.keep_files(flow, scene, number, transaction);
         let events = transaction.fresh_events(side);

@@ -13,14 +13,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use serde_json::json;
+use weir_detect::alert::FlowView;
 use weir_detect::{Alert, Blocked, Rule, RuleSet};
 use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
@@ -104,6 +105,10 @@ pub struct AlertCounters {
     pub records: u64,
     /// Of those, lost: they make room for alerts.
     pub records_lost: u64,
+    /// Lines of `fast.log` that could not be written.
+    pub fast_lost: u64,
+    /// Files that cannot be written now, and why.
+    pub failures: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -113,8 +118,11 @@ struct Shared {
     lost: AtomicU64,
     records: AtomicU64,
     records_lost: AtomicU64,
+    fast_lost: AtomicU64,
     /// Records in the queue.
     records_waiting: AtomicU64,
+    /// Why the file of EVE, and that of lines beside it, cannot be written.
+    failures: Mutex<[Option<String>; 2]>,
 }
 
 impl Shared {
@@ -127,13 +135,18 @@ impl Shared {
         };
         counter.fetch_add(1, Relaxed);
     }
+
+    fn failures(&self) -> MutexGuard<'_, [Option<String>; 2]> {
+        // What is in it is whole at any time.
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 enum Message {
-    Alert(Box<Alert>, Arc<RuleSet>, Arc<str>),
+    Alert(Box<Alert>, Arc<RuleSet>, Arc<AlertSource>),
     /// What a line of access decided.
-    Access(Box<AccessEvent>, Arc<str>),
-    Record(Box<DetectionRecord>),
+    Access(Box<AccessEvent>, Arc<AlertSource>),
+    Record(Box<DetectionRecord>, Arc<AlertSource>),
     /// Counters by EVE's dotted names.
     Stats(BTreeMap<String, u64>),
     /// Who did what, and what came of it.
@@ -142,11 +155,42 @@ enum Message {
     Stop,
 }
 
+/// The pair of ports that something is told of.
+#[derive(Debug, Default)]
+struct AlertSource {
+    /// Its name.
+    pair: String,
+    /// Its interfaces, that of the host first.
+    interfaces: Option<[Arc<str>; 2]>,
+}
+
+impl AlertSource {
+    /// The interface by which packets of a flow come in from one of its sides.
+    fn interface(&self, flow: &FlowView, of_initiator: bool) -> Option<&Arc<str>> {
+        let by_initiator = usize::from(flow.port?);
+        let port = if of_initiator { by_initiator } else { 1 - by_initiator.min(1) };
+        self.interfaces.as_ref()?.get(port)
+    }
+
+    /// That of what a record tells of.
+    fn interface_of(&self, record: &DetectionRecord) -> Option<&Arc<str>> {
+        match record {
+            DetectionRecord::Flow(it) => self.interface(&it.view, true),
+            DetectionRecord::Http(it) => self.interface(&it.flow, true),
+            DetectionRecord::Application(it) => self.interface(&it.flow, it.flow.to_server),
+            DetectionRecord::Unit(it) => self.interface(&it.flow, it.flow.to_server),
+            DetectionRecord::Anomaly(it) => self.interface(&it.flow, it.flow.to_server),
+            DetectionRecord::Drop(it) => {
+                it.flow.as_ref().and_then(|flow| self.interface(flow, flow.to_server))
+            }
+        }
+    }
+}
+
 /// Hands alerts over; one for each worker.
 #[derive(Clone, Debug)]
 pub struct AlertSender {
-    /// The pair's name.
-    pair: Arc<str>,
+    source: Arc<AlertSource>,
     queue: SyncSender<Message>,
     shared: Arc<Shared>,
 }
@@ -155,14 +199,14 @@ impl AlertSender {
     /// Hands an alert over, with the rules that it is of. Never waits: a full queue is counted.
     pub fn send(&self, alert: Alert, rules: &Arc<RuleSet>) {
         self.shared.alerts.fetch_add(1, Relaxed);
-        let pair = Arc::clone(&self.pair);
-        self.offer(Message::Alert(Box::new(alert), Arc::clone(rules), pair));
+        let source = Arc::clone(&self.source);
+        self.offer(Message::Alert(Box::new(alert), Arc::clone(rules), source));
     }
 
     /// Hands over what a line of access decided; likewise.
     pub fn send_access(&self, event: AccessEvent) {
         self.shared.alerts.fetch_add(1, Relaxed);
-        self.offer(Message::Access(Box::new(event), Arc::clone(&self.pair)));
+        self.offer(Message::Access(Box::new(event), Arc::clone(&self.source)));
     }
 
     fn offer(&self, message: Message) {
@@ -179,7 +223,8 @@ impl AlertSender {
         let Shared { records, records_lost, records_waiting, .. } = &*self.shared;
         records.fetch_add(1, Relaxed);
         let has_room = records_waiting.fetch_add(1, Relaxed) < RECORDS_MAX;
-        if !has_room || self.queue.try_send(Message::Record(Box::new(record))).is_err() {
+        let message = || Message::Record(Box::new(record), Arc::clone(&self.source));
+        if !has_room || self.queue.try_send(message()).is_err() {
             records_waiting.fetch_sub(1, Relaxed);
             records_lost.fetch_add(1, Relaxed);
         }
@@ -229,7 +274,7 @@ impl AlertSink {
             siem: Arc::clone(&siem),
         };
         let thread = std::thread::Builder::new().name("alerts".into()).spawn(|| work.run())?;
-        let sender = AlertSender { pair: Arc::from(""), queue, shared };
+        let sender = AlertSender { source: Arc::default(), queue, shared };
         Ok(Self { sender, siem, names, thread: Some(thread) })
     }
 
@@ -238,9 +283,12 @@ impl AlertSink {
         &self.names
     }
 
-    /// A sender for one worker of the pair of this name.
-    pub fn sender(&self, pair: &str) -> AlertSender {
-        AlertSender { pair: Arc::from(pair), ..self.sender.clone() }
+    /// A sender for one worker of the pair of this name, and of these interfaces, that of the host
+    /// first.
+    pub fn sender(&self, pair: &str, interfaces: [&str; 2]) -> AlertSender {
+        let interfaces = Some(interfaces.map(Arc::from));
+        let source = Arc::new(AlertSource { pair: pair.to_owned(), interfaces });
+        AlertSender { source, ..self.sender.clone() }
     }
 
     /// Writes to another file from now on, or to none.
@@ -277,6 +325,8 @@ impl AlertSink {
             lost: shared.lost.load(Relaxed),
             records: shared.records.load(Relaxed),
             records_lost: shared.records_lost.load(Relaxed),
+            fast_lost: shared.fast_lost.load(Relaxed),
+            failures: shared.failures().iter().flatten().cloned().collect(),
         }
     }
 }
@@ -304,28 +354,36 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
+        let mut flushed = clock::now();
         loop {
             match self.incoming.recv_timeout(FLUSH_AFTER) {
-                Ok(Message::Alert(alert, rules, pair)) => self.tell_alert(&alert, &rules, &pair),
-                Ok(Message::Access(event, pair)) => self.tell_access(&event, &pair),
-                Ok(Message::Record(record)) => {
+                Ok(Message::Alert(alert, rules, from)) => self.tell_alert(&alert, &rules, &from),
+                Ok(Message::Access(event, from)) => self.tell_access(&event, &from.pair),
+                Ok(Message::Record(record, from)) => {
                     self.shared.records_waiting.fetch_sub(1, Relaxed);
-                    self.write_record(&record);
+                    self.write_record(&record, from.interface_of(&record));
                 }
                 Ok(Message::Stats(counters)) => {
-                    self.write_event(eve_record::stats(clock::time(), &counters));
+                    self.write_event(eve_record::stats(clock::time(), &counters), None);
                 }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
                 Ok(Message::File(file)) => self.change(file),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.end(),
-                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // However many come.
+            if flushed.elapsed() >= FLUSH_AFTER {
+                self.flush();
+                flushed = clock::now();
             }
         }
     }
 
-    fn tell_alert(&mut self, alert: &Alert, rules: &RuleSet, pair: &str) {
+    fn tell_alert(&mut self, alert: &Alert, rules: &RuleSet, from: &AlertSource) {
+        let pair = &from.pair;
         let ends = [&alert.source.address, &alert.destination.address];
-        let marks = self.store(ends, |marks| row(alert, rules, marks, pair));
+        let interface = from.interface(&alert.flow, alert.flow.to_server);
+        let marks = self.store(ends, interface, |marks| row(alert, rules, marks, pair));
         if !self.siem.is_empty() {
             self.siem.send(&siem_event(alert, rules, &marks, pair));
         }
@@ -334,9 +392,15 @@ impl Work {
 
     /// Hands what goes between `ends` to the store, and says how others are to mark it: with its
     /// number there only if it has a place there.
-    fn store(&self, ends: [&[u8; 16]; 2], row: impl FnOnce(&eve::Marks) -> AlertRow) -> eve::Marks {
+    fn store(
+        &self,
+        ends: [&[u8; 16]; 2],
+        interface: Option<&Arc<str>>,
+        row: impl FnOnce(&eve::Marks) -> AlertRow,
+    ) -> eve::Marks {
         let number = self.store.as_ref().and_then(AlertStore::draw);
         let mut marks = eve::Marks::of(ends, number, &self.names);
+        marks.interface = interface.cloned();
         if !self.store.as_ref().is_some_and(|store| store.send(row(&marks))) {
             marks.number = None;
         }
@@ -345,7 +409,7 @@ impl Work {
 
     fn tell_access(&mut self, event: &AccessEvent, pair: &str) {
         let ends = [&event.from, &event.to];
-        let marks = self.store(ends, |marks| access_event::row(event, marks, pair));
+        let marks = self.store(ends, None, |marks| access_event::row(event, marks, pair));
         let lines = access_event::lines(event, &marks);
         if !self.siem.is_empty() {
             self.siem.send(&access_event::siem(event, lines[0].clone(), pair));
@@ -362,8 +426,8 @@ impl Work {
         if let Some(fast) = &mut self.fast {
             self.line.clear();
             eve::fast(alert, rules, &mut self.line);
-            // What cannot be written is said of the other file.
-            let _ = fast.write(&self.line);
+            let is_written = fast.write(&self.line).is_ok();
+            self.shared.fast_lost.fetch_add(u64::from(!is_written), Relaxed);
         }
     }
 
@@ -373,24 +437,27 @@ impl Work {
         }
     }
 
-    fn write_record(&mut self, record: &DetectionRecord) {
+    fn write_record(&mut self, record: &DetectionRecord, interface: Option<&Arc<str>>) {
         let dns = self.out.as_ref().map(|it| it.wanted().dns).unwrap_or_default();
         let event = match record {
             DetectionRecord::Flow(flow) => eve_record::flow(flow, Some(0)),
-            DetectionRecord::Http(http) => eve_record::http(clock::time(), http),
+            DetectionRecord::Http(http) => eve_record::http(http.time, http),
             DetectionRecord::Application(told) => {
                 let events = dns.events(eve_record::application(told));
-                return events.into_iter().for_each(|it| self.write_event(it));
+                return events.into_iter().for_each(|it| self.write_event(it, interface));
             }
             DetectionRecord::Unit(unit) => eve_record::unit(unit),
             DetectionRecord::Anomaly(anomaly) => eve_record::anomaly(anomaly),
             DetectionRecord::Drop(drop) => eve_record::drop(drop),
         };
-        self.write_event(event);
+        self.write_event(event, interface);
     }
 
-    fn write_event(&mut self, event: eve_record::Event) {
+    fn write_event(&mut self, mut event: eve_record::Event, interface: Option<&Arc<str>>) {
         let Some(out) = self.out.as_mut().filter(|it| it.wanted().has_records) else { return };
+        if let Some(interface) = interface {
+            event.insert("in_iface".into(), interface.as_ref().into());
+        }
         self.line.clear();
         eve::push(&mut self.line, event);
         out.write(&self.line, LineKind::Record, &self.shared);
@@ -420,23 +487,16 @@ impl Work {
     }
 
     fn flush(&mut self) {
-        if let Some(fast) = &mut self.fast {
-            let _ = fast.flush();
-        }
-        let out = match &mut self.out {
-            None => return,
+        let of_fast = self.fast.as_mut().and_then(Out::look_after);
+        let of_eve = match &mut self.out {
+            None => None,
             Some(EveOutput::Socket(socket)) => {
-                return socket.send(&mut |told, is_written| self.shared.count(told, is_written));
+                socket.send(&mut |told, is_written| self.shared.count(told, is_written));
+                None
             }
-            Some(EveOutput::File(out)) => out,
+            Some(EveOutput::File(out)) => out.look_after(),
         };
-        if let Err(error) = out.flush() {
-            if !std::mem::replace(&mut out.fails, true) {
-                tracing::error!(%error, path = %out.wanted.path.display(), "alerts are lost");
-            }
-        } else if std::mem::replace(&mut out.fails, false) {
-            tracing::info!(path = %out.wanted.path.display(), "alerts are written again");
-        }
+        *self.shared.failures() = [of_eve, of_fast];
     }
 }
 
@@ -588,13 +648,30 @@ impl Out {
         Ok(())
     }
 
+    /// Writes what waits, and says when that begins or ceases to fail; the failure, if it does.
+    fn look_after(&mut self) -> Option<String> {
+        let path = self.wanted.path.clone();
+        let path = path.display();
+        let Err(error) = self.flush() else {
+            if std::mem::replace(&mut self.fails, false) {
+                tracing::info!(%path, "alerts are written again");
+            }
+            return None;
+        };
+        if !std::mem::replace(&mut self.fails, true) {
+            tracing::error!(%error, %path, "alerts are lost");
+        }
+        Some(format!("{path}: {error}"))
+    }
+
     /// Writes what waits, and begins anew where the file was moved away.
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let is_there =
             std::fs::metadata(&self.wanted.path).is_ok_and(|found| found.ino() == self.inode);
         if !is_there {
-            *self = Self::open(self.wanted.clone())?;
+            let fails = self.fails;
+            *self = Self { fails, ..Self::open(self.wanted.clone())? };
         }
         Ok(())
     }

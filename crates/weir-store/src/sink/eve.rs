@@ -24,7 +24,13 @@ pub fn write(alert: &Alert, rules: &RuleSet, marks: &Marks, out: &mut Vec<u8>) {
     push(out, event);
     if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
         let mut event = head(alert, "drop");
-        event.insert("drop".into(), json!({ "reason": "rules" }));
+        let drop = json!({
+            "len": alert.length,
+            "tos": alert.traffic_class,
+            "ttl": alert.hop_limit,
+            "reason": "rules",
+        });
+        event.insert("drop".into(), drop);
         event.insert("alert".into(), alert_object(alert, rules));
         event.insert("flow".into(), flow_object(&alert.flow));
         if let Some(rdma) = &alert.rdma {
@@ -47,10 +53,12 @@ pub fn fast(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
         Blocked::Would => "[wDrop] ",
         Blocked::No => "",
     };
-    let end = |end: &End| match end.port {
-        0 => address(end),
-        port => format!("{}:{port}", address(end)),
+    // Readers want a port, so of ICMP type and code stand there.
+    let (source_port, destination_port) = match alert.icmp {
+        Some((kind, code)) => (kind.into(), code.into()),
+        None => (alert.source.port, alert.destination.port),
     };
+    let end = |end: &End, port: u16| format!("{}:{port}", address(end));
     let protocol = if alert.rdma.is_some() { "RDMA".into() } else { protocol(alert.protocol) };
     let line = format!(
         "{}  {action}[**] [{}:{}:{}] {} [**] [Classification: {}] [Priority: {}] {{{protocol}}} \
@@ -62,8 +70,8 @@ pub fn fast(alert: &Alert, rules: &RuleSet, out: &mut Vec<u8>) {
         printable(&rule.message),
         printable(rules.category(rule)),
         rule.priority,
-        end(&alert.source),
-        end(&alert.destination),
+        end(&alert.source, source_port),
+        end(&alert.destination, destination_port),
     );
     out.extend_from_slice(line.as_bytes());
 }
@@ -96,20 +104,26 @@ pub struct Marks {
     pub destination: Option<Arc<str>>,
     /// By which its evidence is found, where the alert is stored.
     pub number: Option<u64>,
+    /// The interface that the packet came by.
+    pub interface: Option<Arc<str>>,
 }
 
 impl Marks {
     /// Those of what goes from `source` to `destination`, as far as they are known.
     pub fn of(ends: [&[u8; 16]; 2], number: Option<u64>, names: &Names) -> Self {
         let [source, destination] = ends.map(|it| names.of(it));
-        Self { source, destination, number }
+        Self { source, destination, number, interface: None }
     }
 
-    /// Puts them into `event`: `src_peer`, `dest_peer`, and `weir.alert_id`.
+    /// Puts them into `event`: `src_peer`, `dest_peer`, `in_iface` and `weir.alert_id`.
     pub fn put(&self, event: &mut Map<String, Value>) {
-        for (key, peer) in [("src_peer", &self.source), ("dest_peer", &self.destination)] {
-            if let Some(peer) = peer {
-                event.insert(key.into(), peer.as_ref().into());
+        for (key, name) in [
+            ("src_peer", &self.source),
+            ("dest_peer", &self.destination),
+            ("in_iface", &self.interface),
+        ] {
+            if let Some(name) = name {
+                event.insert(key.into(), name.as_ref().into());
             }
         }
         if let Some(number) = self.number {
@@ -168,10 +182,12 @@ fn head(alert: &Alert, kind: &str) -> Map<String, Value> {
         event.insert("src_port".into(), alert.source.port.into());
         event.insert("dest_port".into(), alert.destination.port.into());
     }
-    let protocol = match (alert.protocol, &alert.rdma) {
-        (0, Some(_)) => "RDMA".into(),
-        (other, _) => protocol(other),
-    };
+    // RoCE v2 goes over UDP; the other ways over no IP, whose numbers would be others'.
+    let is_over_ip = alert.rdma.as_ref().is_none_or(|it| it.encapsulation == Encapsulation::RoceV2);
+    if is_over_ip {
+        event.insert("ip_v".into(), version(&alert.source).into());
+    }
+    let protocol = if is_over_ip { protocol(alert.protocol) } else { "RDMA".into() };
     event.insert("proto".into(), protocol.into());
     if let Some((kind, code)) = alert.icmp {
         event.insert("icmp_type".into(), kind.into());

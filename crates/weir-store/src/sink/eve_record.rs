@@ -14,6 +14,9 @@ use weir_wire::frame::Time;
 
 use super::eve;
 
+/// What a global routing header says of the transport header behind it (IBTA Vol 1 s8.3).
+const GRH_NEXT_IBA: u8 = 0x1b;
+
 /// An event on its way.
 pub type Event = Map<String, Value>;
 
@@ -38,6 +41,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     let FlowRecord { view, .. } = record;
     let ends = [view.initiator, view.responder];
     let mut event = head(record.last, "flow", ends, record.protocol);
+    put_rdma(&mut event, record.protocol);
     eve::put_flow_id(&mut event, view);
     if !record.vlans.ids().is_empty() {
         event.insert("vlan".into(), record.vlans.ids().into());
@@ -97,6 +101,15 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     event
 }
 
+/// Flows of RDMA without IP have what its headers call the next one, or none: to a reader of IP's
+/// numbers they would be of RDP, which nobody speaks, or of HOPOPT.
+fn put_rdma(event: &mut Event, protocol: u8) {
+    if matches!(protocol, 0 | GRH_NEXT_IBA) {
+        event.insert("proto".into(), "RDMA".into());
+        event.remove("ip_v");
+    }
+}
+
 fn age(record: &FlowRecord) -> u64 {
     let second = |it: Time| it.0 / 1_000_000_000;
     second(record.last).saturating_sub(second(record.view.start))
@@ -142,6 +155,7 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
         let mut ends = [view.initiator, view.responder];
         ends.rotate_left(side);
         let mut event = head(record.last, "netflow", ends, record.protocol);
+        put_rdma(&mut event, record.protocol);
         eve::put_flow_id(&mut event, view);
         event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
         if let Some((kind, code)) = record.icmp[side] {
@@ -429,6 +443,15 @@ mod tests {
             event.get("community_id").and_then(|it| it.as_str().map(str::to_owned))
         };
         assert_eq!((told(129), told(1)), (Some(id(0, 128)), None));
+    }
+
+    #[test]
+    fn a_flow_of_rdma_without_ip_is_of_no_protocol_of_ip() {
+        for protocol in [0, GRH_NEXT_IBA] {
+            let record = FlowRecord { protocol, ..FlowRecord::default() };
+            assert_eq!(flow(&record, None)["proto"], "RDMA");
+            assert!(flow(&record, None).get("ip_v").is_none());
+        }
     }
 
     #[test]

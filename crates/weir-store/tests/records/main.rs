@@ -7,6 +7,7 @@ mod collect;
 mod collectors;
 mod columns;
 mod encoders;
+mod eve_file;
 mod eve_socket;
 mod full_disk;
 mod grouped;

@@ -76,6 +76,10 @@ pub struct AlertsSnapshot {
     pub records: u64,
     /// Of those, lost: they make room for alerts.
     pub records_lost: u64,
+    /// Lines of `fast.log` that could not be written.
+    pub fast_lost: u64,
+    /// Files that cannot be written now, and why.
+    pub failures: Vec<String>,
     /// What sinks were told.
     pub sinks: Vec<SinkSnapshot>,
 }
@@ -101,11 +105,18 @@ pub struct SinkSnapshot {
 impl AlertsSnapshot {
     /// For people: a line, and one for each sink.
     pub fn lines(&self) -> String {
-        let Self { alerts, written, lost, records, records_lost, sinks } = self;
+        let Self { alerts, written, lost, records, records_lost, fast_lost, failures, sinks } =
+            self;
         let mut text = format!(
             "alerts: {alerts}, of them {written} written, {lost} lost; {records} records, of them \
              {records_lost} lost\n"
         );
+        if *fast_lost > 0 {
+            text += &format!("fast.log: {fast_lost} alerts lost\n");
+        }
+        for failure in failures {
+            text += &format!("alerts: NOT WRITTEN NOW: {failure}\n");
+        }
         for SinkSnapshot { to, events, sent, lost, waiting, repeated } in sinks {
             text += &format!(
                 "sink {to}: {events} events, of them {sent} sent, {waiting} wait, {lost} lost; \
@@ -251,7 +262,8 @@ impl From<InsideCounters> for InsideSnapshot {
 
 impl From<&AlertSink> for AlertsSnapshot {
     fn from(sink: &AlertSink) -> Self {
-        let AlertCounters { alerts, written, lost, records, records_lost } = sink.counters();
+        let AlertCounters { alerts, written, lost, records, records_lost, fast_lost, failures } =
+            sink.counters();
         let of = |(to, it): (String, SiemCounters)| SinkSnapshot {
             to,
             events: it.events,
@@ -261,6 +273,6 @@ impl From<&AlertSink> for AlertsSnapshot {
             repeated: it.repeated,
         };
         let sinks = sink.sinks().into_iter().map(of).collect();
-        Self { alerts, written, lost, records, records_lost, sinks }
+        Self { alerts, written, lost, records, records_lost, fast_lost, failures, sinks }
     }
 }

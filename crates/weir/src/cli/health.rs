@@ -69,6 +69,18 @@ pub(super) fn unwatched(snapshot: &Snapshot) -> Vec<String> {
     pairs.map(line).collect()
 }
 
+/// Evidence and alerts that cannot be written now, a sentence each.
+pub(super) fn unwritten(snapshot: &Snapshot) -> Vec<String> {
+    let name = &snapshot.name;
+    let of_pair = |it: &PairSnapshot| {
+        let failure = it.evidence.as_ref()?.disk.as_ref()?.failure.as_ref()?;
+        Some(format!("{name}: pair {}: evidence is not kept on disk: {failure}", it.name))
+    };
+    let alerts = snapshot.alerts.iter().flat_map(|it| &it.failures);
+    let of_alerts = alerts.map(|it| format!("{name}: alerts are not written: {it}"));
+    snapshot.pairs.iter().filter_map(of_pair).chain(of_alerts).collect()
+}
+
 /// What was lost since the start of what should be told, a sentence each. It is over, and no reason
 /// to wake anybody for ever.
 pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
@@ -82,6 +94,7 @@ pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
     add(waiting.map(|it| it.alerts_lost).sum(), "alerts were lost before they were told");
     if let Some(alerts) = &snapshot.alerts {
         add(alerts.lost, "alerts were lost to EVE");
+        add(alerts.fast_lost, "alerts were lost to fast.log");
         add(alerts.records_lost, "records of flows and transactions were lost to EVE");
         for sink in &alerts.sinks {
             add(sink.lost, &format!("events were lost to the sink {}", sink.to));
@@ -152,7 +165,10 @@ fn heard_instead(keying: &KeyingSnapshot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::dto::{AlertsSnapshot, DetectionSnapshot, PeerKeyingSnapshot};
+    use crate::api::dto::{
+        AlertsSnapshot, DetectionSnapshot, EvidenceDiskSnapshot, EvidenceSnapshot,
+        PeerKeyingSnapshot,
+    };
 
     fn snapshot(change: impl FnOnce(&mut PairSnapshot)) -> Snapshot {
         let keying = PeerKeyingSnapshot { state: "up".into(), ..Default::default() };
@@ -193,6 +209,21 @@ mod tests {
         assert!(unwatched(&snapshot(|_| {})).is_empty());
         assert!(with(7).is_empty());
         assert!(with(0)[0].ends_with("none runs: nothing is looked for"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_now_is_a_fault() {
+        let mut full = snapshot(|pair| {
+            let failure = Some("no space".to_owned());
+            let disk = Some(EvidenceDiskSnapshot { failure, ..Default::default() });
+            pair.evidence = Some(EvidenceSnapshot { disk, ..Default::default() });
+        });
+        let failures = vec!["/x/fast.log: no space".to_owned()];
+        full.alerts = Some(AlertsSnapshot { failures, ..Default::default() });
+        let told = unwritten(&full);
+        assert!(told[0].ends_with("evidence is not kept on disk: no space"), "{told:?}");
+        assert!(told[1].ends_with("alerts are not written: /x/fast.log: no space"), "{told:?}");
+        assert!(unwritten(&snapshot(|_| {})).is_empty());
     }
 
     #[test]

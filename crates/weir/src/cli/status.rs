@@ -30,6 +30,7 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
     if args.check {
         findings.extend(health::unreached(&snapshot));
         findings.extend(health::unwatched(&snapshot));
+        findings.extend(health::unwritten(&snapshot));
         findings.extend(taken_back(&snapshot));
         findings.extend(not_stored(&snapshot));
         health::losses(&snapshot).iter().for_each(|it| eprintln!("weir: warning: {it}"));

@@ -190,7 +190,7 @@ pub(super) fn start_workers(
                 plan,
                 reserver: store.reserver(),
                 records: sinks.sender(number, interfaces),
-                alerts: sinks.alerts.sender(&pair.name),
+                alerts: sinks.alerts.sender(&pair.name, [&pair.host, &pair.wire]),
                 datasets: sinks.datasets.sender(),
                 keying: ends.next(),
                 owners: owners.next().context("a worker has a keeper of owners")?,

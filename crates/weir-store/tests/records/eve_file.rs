@@ -1,0 +1,75 @@
+//! EVE in a file: what the gateway adds to records, and what is said of a file that cannot be
+//! written.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_detect::alert::FlowView;
+use weir_detect::record::{FlowRecord, HttpRecord};
+use weir_engine::detect::DetectionRecord;
+use weir_store::sink::eve_dns::DnsVersion;
+use weir_store::sink::{AlertSink, EveFile, EvePlace};
+use weir_wire::frame::Time;
+
+/// For the writer to come up and to write; nothing depends on how long it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(path: &Path, fast: Option<&Path>) -> AlertSink {
+    let file = EveFile {
+        path: path.to_owned(),
+        place: EvePlace::File,
+        bytes_max: 1 << 20,
+        has_records: true,
+        fast: fast.map(Path::to_owned),
+        dns: DnsVersion::default(),
+    };
+    AlertSink::start(Some(file), None, &[]).unwrap()
+}
+
+#[test]
+fn records_name_the_interface_that_their_flow_came_by_and_the_time_of_their_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("eve.json");
+    let sink = start(&path, None);
+    let sender = sink.sender("pair", ["host0", "wire0"]);
+    let flow = |port| FlowView { port, ..FlowView::default() };
+    let time = Time(1_000_000_007_000_000_000);
+    for port in [Some(0), Some(1), None] {
+        let record = FlowRecord { view: flow(port), last: time, ..FlowRecord::default() };
+        sender.tell(DetectionRecord::Flow(record));
+    }
+    let http = HttpRecord { time, flow: flow(Some(1)), ..HttpRecord::default() };
+    sender.tell(DetectionRecord::Http(http));
+    drop(sink);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let events: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let interfaces: Vec<_> = events.iter().map(|it| it["in_iface"].as_str()).collect();
+    assert_eq!(interfaces, [Some("host0"), Some("wire0"), None, Some("wire0")]);
+    assert!(events.iter().all(|it| it["timestamp"] == "2001-09-09T01:46:47.000000+0000"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_until_it_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("eve.json");
+    let sink = start(&path, Some(&folder.path().join("fast.log")));
+    let wait = |what: &dyn Fn(&[String]) -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !what(&sink.counters().failures) {
+            assert!(Instant::now() < end, "{:?}", sink.counters().failures);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert!(sink.counters().failures.is_empty());
+    for name in ["eve.json", "fast.log"] {
+        let path = folder.path().join(name);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+    }
+    wait(&|it| it.len() == 2 && it[0].contains("eve.json") && it[1].contains("fast.log"));
+    for name in ["eve.json", "fast.log"] {
+        std::fs::remove_dir(folder.path().join(name)).unwrap();
+    }
+    wait(&|it| it.is_empty());
+}
