@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{Gid, chown};
+use rustix::process::geteuid;
 
 use super::files::Files;
 use super::writer::StoreOptions;
@@ -17,6 +18,9 @@ pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// `weir` in ASCII: tells our files from other people's (SQLite's `application_id`).
 pub(super) const APPLICATION_ID: i64 = 0x7765_6972;
+
+/// Of a folder that is made for the store.
+const FOLDER_MODE: u32 = 0o750;
 
 /// SQLite's default page.
 const PAGE_BYTES: u64 = 4096;
@@ -277,19 +281,36 @@ pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, Store
     Ok(found)
 }
 
-/// The folder and the file, for the gateway to write and for `group` to read.
+/// The folder and the files, for the gateway to write and for `group` to read.
 fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
     if !folder.exists() {
         fs::create_dir_all(folder)?;
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))?;
+        share(folder, group)?;
+    } else if path.exists() && is_own(folder)? {
+        // It was made before there was this group.
         share(folder, group)?;
     }
-    // SQLite gives -wal and -shm the owner, group and mode of the file beside them.
+    // SQLite gives -wal and -shm the owner, group and mode of the file beside them, when it makes
+    // them.
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let mode = if group.is_some() { 0o640 } else { 0o600 };
-    share(path, group)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    for end in ["", "-wal", "-shm"] {
+        let file = beside(path, end);
+        if end.is_empty() || file.exists() {
+            share(&file, group)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder is as [`prepare`] makes one: others' are left alone.
+fn is_own(folder: &Path) -> io::Result<bool> {
+    let found = fs::metadata(folder)?;
+    Ok(found.uid() == geteuid().as_raw() && found.mode() & 0o7777 == FOLDER_MODE)
 }
 
 fn share(path: &Path, group: Option<u32>) -> io::Result<()> {
@@ -344,4 +365,32 @@ pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_comes_later_may_read_what_is_there_and_others_folders_stay_as_they_are() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store/gw-a.sqlite");
+        prepare(&path, None).unwrap();
+        let all = || ["", "-wal", "-shm"].map(|end| beside(&path, end));
+        all().iter().skip(1).for_each(|it| fs::write(it, "").unwrap());
+        prepare(&path, Some(4242)).unwrap();
+        let store = folder.path().join("store");
+        assert_eq!(fs::metadata(&store).unwrap().gid(), 4242);
+        for file in all() {
+            let found = fs::metadata(&file).unwrap();
+            assert_eq!((found.gid(), found.mode() & 0o777), (4242, 0o640), "{}", file.display());
+        }
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
+        prepare(&path, Some(4343)).unwrap();
+        assert_eq!(fs::metadata(&store).unwrap().gid(), 4242);
+        assert_eq!(fs::metadata(&path).unwrap().gid(), 4343);
+    }
 }
