@@ -76,7 +76,8 @@ impl Source {
             problems.error_in_file(what, "name a readable TOML file; `weir check --help` has one");
             problems
         })?;
-        let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).to_owned();
         Ok(Self { path: path.to_owned(), directory, text })
     }
 

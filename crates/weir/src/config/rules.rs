@@ -405,6 +405,16 @@ fn eve(
         Some((path, place)) => (directory.join(path), place),
         None => (directory.join(path), EvePlace::File),
     };
+    let is_unnamed = place != EvePlace::File && socket.is_some_and(|it| it.0.is_empty());
+    if is_unnamed || (place == EvePlace::File && is_no_file(text)) {
+        let remedy = "write a file, `unix:PATH`, `unix-dgram:PATH` or `syslog` (`./NAME` is a file \
+                      whatever its name); collectors elsewhere are a [[sink]]";
+        problems.error_in_file(format!("eve = \"{text}\" names no file and no socket"), remedy);
+    }
+    let named_fast = written.fast.as_ref().and_then(|it| it.to_str());
+    if let Some(text) = named_fast.filter(|it| is_no_file(it)) {
+        problems.error_in_file(format!("fast = \"{text}\" names no file"), "write a file");
+    }
     if place != EvePlace::File && path.as_os_str().len() > SOCKET_PATH_MAX {
         let what = format!("eve: {} is too long for a socket", path.display());
         problems.error_in_file(what, format!("choose one of {SOCKET_PATH_MAX} bytes at most"));
@@ -423,6 +433,15 @@ fn eve(
         }
     };
     Some(EveFile { path, place, bytes_max, has_records, fast, dns })
+}
+
+/// Whether a text is what elsewhere names a standard stream or a place in a network, and hardly a
+/// file.
+fn is_no_file(text: &str) -> bool {
+    let is_of_scheme = |it: char| it.is_ascii_alphanumeric() || matches!(it, '+' | '-');
+    let scheme = text.split_once(':').map(|it| it.0);
+    matches!(text, "" | "-")
+        || scheme.is_some_and(|it| it.len() > 1 && it.chars().all(is_of_scheme))
 }
 
 /// Goes on with the rules of `kept`, whatever their files say by now.
