@@ -89,7 +89,10 @@ impl Dropped {
         let known: u64 = self.by_rule.values().sum();
         if self.reason == DropReason::Rule.name() && known < count {
             let rest = count - known;
-            text += &format!("{rest:>18}  by rules before the last reload, and floods cut early\n");
+            text += &format!(
+                "{rest:>18}  by rules before the last reload, floods cut early, other pieces of \
+                 datagrams\n"
+            );
         }
         text
     }
@@ -212,6 +215,8 @@ mod tests {
             "{both}"
         );
         assert_eq!(both.matches("by rules before the last reload").count(), 1, "{both}");
-        assert!(both.ends_with("20  by rules before the last reload, and floods cut early\n"));
+        assert!(both.ends_with(
+            "20  by rules before the last reload, floods cut early, other pieces of datagrams\n"
+        ));
     }
 }

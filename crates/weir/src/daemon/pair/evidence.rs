@@ -231,7 +231,10 @@ fn write<W: Write>(
 /// What becomes the packet's comment.
 fn comment(verdict: Option<Verdict>) -> String {
     match verdict {
-        None => "verdict unknown".to_owned(),
+        // Rules tell of a packet before its fate is known.
+        None => {
+            "kept whole for an alert: what became of it is said of its copy cut short".to_owned()
+        }
         Some(Verdict::Forward) => "forwarded".to_owned(),
         Some(Verdict::Sealed) => "sealed".to_owned(),
         Some(Verdict::Opened) => "opened".to_owned(),
@@ -241,7 +244,9 @@ fn comment(verdict: Option<Verdict>) -> String {
         Some(Verdict::Unsealed) => "unsealed".to_owned(),
         Some(Verdict::Tagged) => "tagged".to_owned(),
         Some(Verdict::Handed) => "handed to the kernel's ESP".to_owned(),
-        Some(Verdict::Held) => "held: until its datagram is whole and was judged".to_owned(),
+        Some(Verdict::Held) => {
+            "held: what became of it is said of the piece that made its datagram whole".to_owned()
+        }
         Some(Verdict::Drop(reason)) => format!("dropped: {}", reason.name()),
     }
 }
