@@ -22,7 +22,7 @@ use super::capture::seconds;
 use super::output::OutputFile;
 use super::status::{ask_status, find_socket};
 use super::terms::RdmaTerms;
-use super::{EXIT_USAGE, print_json, records};
+use super::{EXIT_USAGE, WrongUse, print_json, records};
 use crate::api::dto::{
     CutReport, CutRequest, EvidenceDiskSnapshot, EvidenceSnapshot, Request, Response,
 };
@@ -345,14 +345,15 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
         eprintln!("weir: packets are no text: pipe standard output, or give -w a file");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    check_words(args)?;
+    check_words(args).map_err(|it| WrongUse(super::whole(&it)))?;
+    // Before anybody goes to any trouble; and before signals are caught: a pipe that nobody reads
+    // would wait for ever.
+    let output = OutputFile::create(&args.write, args.force)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot watch for signals")?;
     }
-    // Before anybody goes to any trouble.
-    let output = OutputFile::create(&args.write, args.force)?;
     let taken = match &args.source.folder {
         Some(folder) => cut_folder(folder, args, &output, &stop),
         None => ask_cut(args, &output, &stop),
@@ -393,7 +394,7 @@ fn check_words(args: &CutArgs) -> Result<()> {
     }
     let run_dir = args.source.run_dir.display();
     Err(error.context(format!(
-        "`{first}` is the name of no gateway that runs here (none in {run_dir}), nor the \
+        "`{first}` is the name of no gateway that runs here (none so called in {run_dir}), nor the \
          beginning of an expression"
     )))
 }

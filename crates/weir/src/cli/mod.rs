@@ -53,12 +53,17 @@ use args::{Arguments, Command};
 /// The command line or the configuration is wrong.
 pub const EXIT_USAGE: u8 = 2;
 
+/// What is wrong with a command line that could be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUse(pub(crate) String);
+
 /// The configuration was on trial, and was taken back.
 pub const EXIT_NOT_CONFIRMED: u8 = 3;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    end_quietly_without_reader();
+    end_where_output_ends();
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Up(args) => up::run(&args),
@@ -102,7 +107,7 @@ pub fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         eprintln!("weir: {}", whole(&error));
-        ExitCode::FAILURE
+        if error.is::<WrongUse>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
     })
 }
 
@@ -119,16 +124,21 @@ fn whole(error: &anyhow::Error) -> String {
     words
 }
 
-/// `println!` panics where nobody reads any more (`weir rules check PATH | head`): the process then
-/// ends as others do, without a word.
-fn end_quietly_without_reader() {
+/// `println!` panics where nobody reads any more (`weir rules check PATH | head`), or the disk is
+/// full: the process then ends as others do, without a word or with one.
+fn end_where_output_ends() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let said = panic.payload().downcast_ref::<String>().map_or("", String::as_str);
-        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
-            std::process::exit(0);
+        match said.strip_prefix("failed printing to stdout: ") {
+            Some(error) if error.contains("Broken pipe") => std::process::exit(0),
+            Some(error) => {
+                // Where standard error cannot be written either, the code says it.
+                let _ = writeln!(io::stderr(), "weir: standard output cannot be written: {error}");
+                std::process::exit(1);
+            }
+            None => usual(panic),
         }
-        usual(panic);
     }));
 }
 
