@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::address::Prefix;
 
+/// Characters of a reason, of a suppression as of a block.
+pub const REASON_MAX: usize = 200;
+
 /// What to do. Answered by `Response::Suppressed`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]

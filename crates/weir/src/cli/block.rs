@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-use super::print_json;
 use super::status::find_socket;
+use super::{WrongUse, print_json};
 use crate::api::blocks::{BlocksRequest, BlocksSnapshot};
 use crate::api::dto::{Request, Response};
+use crate::api::suppress::REASON_MAX;
 use crate::config::address::Prefix;
 use crate::daemon::control::socket;
 use crate::utc;
@@ -71,7 +72,7 @@ enum BlockCommand {
         #[arg(long, value_name = "TIME", value_parser = ttl)]
         ttl: Option<Duration>,
         /// Why, for who reads the list
-        #[arg(long, default_value = "", hide_default_value = true)]
+        #[arg(long, default_value = "", hide_default_value = true, value_parser = reason)]
         reason: String,
         /// Block everybody too, where the prefix says so (0.0.0.0/0, ::/0)
         #[arg(long)]
@@ -81,6 +82,9 @@ enum BlockCommand {
     },
     /// Say who is blocked, and how much was dropped
     List {
+        /// The gateway's name; needed where several run
+        #[arg(value_name = "NAME", conflicts_with = "name")]
+        named: Option<String>,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -100,7 +104,7 @@ enum AllowCommand {
         /// 192.0.2.9, 198.51.100.0/24, 2001:db8::/32, or a GID
         prefix: Prefix,
         /// Why, for who reads the list
-        #[arg(long, default_value = "", hide_default_value = true)]
+        #[arg(long, default_value = "", hide_default_value = true, value_parser = reason)]
         reason: String,
         /// Allow everybody too, where the prefix says so (0.0.0.0/0, ::/0)
         #[arg(long)]
@@ -110,6 +114,9 @@ enum AllowCommand {
     },
     /// Say who is never dropped
     List {
+        /// The gateway's name; needed where several run
+        #[arg(value_name = "NAME", conflicts_with = "name")]
+        named: Option<String>,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -122,7 +129,7 @@ enum AllowCommand {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct GatewayArgs {
     /// The gateway's name; needed where several run
     #[arg(long = "gateway", value_name = "NAME")]
@@ -135,8 +142,21 @@ struct GatewayArgs {
     json: bool,
 }
 
+impl GatewayArgs {
+    /// The same, of the gateway that is named without an option, if one is.
+    fn or(&self, named: &Option<String>) -> Self {
+        Self { name: self.name.clone().or_else(|| named.clone()), ..self.clone() }
+    }
+}
+
 /// Ten years.
 const TTL_MAX_S: u64 = 3650 * 86_400;
+
+/// Why, as the gateway takes it.
+pub(super) fn reason(text: &str) -> Result<String, String> {
+    let is_fit = text.chars().count() <= REASON_MAX && !text.contains(char::is_control);
+    is_fit.then(|| text.to_owned()).ok_or(format!("write at most {REASON_MAX} characters of text"))
+}
 
 /// A time: `90s`, `10m`, `1h`, `7d`; a bare number is seconds.
 fn ttl(text: &str) -> Result<Duration, String> {
@@ -164,16 +184,20 @@ pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
     let (request, gateway) = match &args.command {
         BlockCommand::Add { prefix, ttl, reason, force, gateway } => {
             let (prefix, force) = (*prefix, *force);
+            must_be_forced(prefix, force, "nothing would pass; --force blocks it")?;
             let (ttl_s, reason) = (ttl.map(|it| it.as_secs()), reason.clone());
-            (BlocksRequest::Block { prefix, ttl_s, reason, force }, gateway)
+            (BlocksRequest::Block { prefix, ttl_s, reason, force }, gateway.clone())
         }
-        BlockCommand::List { gateway } => (BlocksRequest::List, gateway),
+        BlockCommand::List { named, gateway } => (BlocksRequest::List, gateway.or(named)),
         BlockCommand::Remove { prefix, gateway } => {
-            (BlocksRequest::Unblock { prefix: *prefix }, gateway)
+            (BlocksRequest::Unblock { prefix: *prefix }, gateway.clone())
         }
     };
     let done = done(&request);
-    let lists = ask(request, gateway)?;
+    let lists = ask(request.clone(), &gateway)?;
+    if let Some(but) = but(&request, &lists) {
+        eprintln!("weir: warning: {but}");
+    }
     match (gateway.json, done) {
         (true, _) => print_json(&lists.blocks)?,
         (false, Some(done)) => println!("{done}"),
@@ -190,15 +214,20 @@ pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
     let (request, gateway) = match &args.command {
         AllowCommand::Add { prefix, reason, force, gateway } => {
             let (prefix, reason, force) = (*prefix, reason.clone(), *force);
-            (BlocksRequest::Allow { prefix, reason, force }, gateway)
+            must_be_forced(
+                prefix,
+                force,
+                "no block and no rule would drop anything; --force allows it",
+            )?;
+            (BlocksRequest::Allow { prefix, reason, force }, gateway.clone())
         }
-        AllowCommand::List { gateway } => (BlocksRequest::List, gateway),
+        AllowCommand::List { named, gateway } => (BlocksRequest::List, gateway.or(named)),
         AllowCommand::Remove { prefix, gateway } => {
-            (BlocksRequest::Disallow { prefix: *prefix }, gateway)
+            (BlocksRequest::Disallow { prefix: *prefix }, gateway.clone())
         }
     };
     let done = done(&request);
-    let lists = ask(request, gateway)?;
+    let lists = ask(request, &gateway)?;
     match (gateway.json, done) {
         (true, _) => print_json(&lists.allowed)?,
         (false, Some(done)) => println!("{done}"),
@@ -222,6 +251,42 @@ fn done(request: &BlocksRequest) -> Option<String> {
             format!("{prefix} is dropped by no block and no rule")
         }
         BlocksRequest::Disallow { prefix } => format!("{prefix} is judged like others"),
+    })
+}
+
+/// Refuses everybody where nobody says that everybody is meant.
+fn must_be_forced(prefix: Prefix, force: bool, what: &str) -> Result<(), WrongUse> {
+    match prefix.length_bits() {
+        0 if !force => Err(WrongUse(format!("{prefix} is everybody: {what} all the same"))),
+        _ => Ok(()),
+    }
+}
+
+/// What is otherwise than who asked may think, by lists as they are now.
+fn but(request: &BlocksRequest, lists: &BlocksSnapshot) -> Option<String> {
+    let (prefix, known): (_, Vec<Prefix>) = match request {
+        BlocksRequest::Block { prefix, .. } => {
+            (prefix, lists.allowed.iter().map(|it| it.prefix).collect())
+        }
+        BlocksRequest::Unblock { prefix } => {
+            (prefix, lists.blocks.iter().map(|it| it.prefix).collect())
+        }
+        _ => return None,
+    };
+    let is_within =
+        |it: &&Prefix| it.length_bits() <= prefix.length_bits() && it.contains(prefix.network());
+    let around = known.iter().find(is_within);
+    let inside = known.iter().filter(|it| it.overlaps(prefix)).count();
+    Some(match (request, around, inside) {
+        (_, None, 0) => return None,
+        (BlocksRequest::Block { .. }, Some(around), _) => {
+            format!("nothing of {prefix} is dropped: {around} is on the allow list")
+        }
+        (BlocksRequest::Block { .. }, None, count) => {
+            format!("{count} on the allow list are within {prefix}: nothing of them is dropped")
+        }
+        (_, Some(around), _) => format!("{prefix} is still blocked by {around}"),
+        (_, None, count) => format!("{count} within {prefix} are still blocked of their own"),
     })
 }
 

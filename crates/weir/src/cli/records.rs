@@ -4,23 +4,26 @@
 mod alerts;
 mod print;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use weir_serve::dto::{Conversation, Flow, Talker};
 use weir_serve::gateways::Places;
 use weir_serve::query;
 use weir_serve::summary::Volume;
+use weir_store::clock;
 use weir_store::sqlite::{
     GroupBy, LabelFilter, Order, QueryError, Range, Reader, RecordFilter, VolumeRow, Volumes,
 };
 
 pub use self::alerts::{AlertArgs, alert, run_alerts};
 use self::print::print;
+use super::WrongUse;
 use crate::utc;
 
 /// Where stores are: the gateways', and that of `weir collect`.
@@ -473,12 +476,17 @@ impl RecordArgs {
 }
 
 fn range(args: &RecordArgs) -> Result<Range> {
-    query::range(args.from, args.until, Some(args.last)).map_err(|said| anyhow!(said))
+    if args.from.is_some_and(|it| it >= args.until.unwrap_or_else(|| clock::seconds() + 1)) {
+        let said = "--from is not before --until, or not before now where none is given";
+        return Err(WrongUse(said.to_owned()).into());
+    }
+    query::range(args.from, args.until, Some(args.last)).map_err(|said| WrongUse(said).into())
 }
 
 fn places(args: &RecordArgs) -> Result<Places> {
     let places = Places { run_folders: Vec::new(), stores: args.store.clone() };
     if places.stores().is_empty() {
+        check_rights(&args.store)?;
         let looked: Vec<_> = args.store.iter().map(|it| it.display().to_string()).collect();
         bail!(
             "no store in {}: add a table [store] to the gateway's configuration, or say --store",
@@ -486,6 +494,20 @@ fn places(args: &RecordArgs) -> Result<Places> {
         );
     }
     Ok(places)
+}
+
+/// Says it where stores may be there, and are not for who asks.
+fn check_rights(stores: &[PathBuf]) -> Result<()> {
+    let is_closed = |path: &&PathBuf| {
+        let is_refused = |it: std::io::Error| it.kind() == std::io::ErrorKind::PermissionDenied;
+        let file = || File::open(path).err().is_some_and(is_refused);
+        std::fs::read_dir(path).err().is_some_and(is_refused) || file()
+    };
+    let Some(path) = stores.iter().find(is_closed) else { return Ok(()) };
+    bail!(
+        "{} may not be looked into: are you root, or of the group that `[store] group` names?",
+        path.display()
+    );
 }
 
 /// `90s`, `10m`, `6h`, `7d`; a bare number is seconds.

@@ -14,9 +14,11 @@ use weir_store::clock;
 use weir_store::sqlite::{AlertFilter, AlertRow, LabelFilter, ROWS_MAX};
 
 use super::print::print;
-use super::{RecordArgs, each, range, seconds};
+use super::{RecordArgs, check_rights, each, range, seconds};
 use crate::api::dto::{Request, Response};
 use crate::api::suppress::SuppressRequest;
+use crate::cli::WrongUse;
+use crate::cli::block::reason;
 use crate::cli::status::find_socket;
 use crate::config::address::Prefix;
 use crate::daemon::control::socket;
@@ -63,7 +65,7 @@ enum AlertsCommand {
         #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
         time_s: u64,
         /// Why, for who reads the list
-        #[arg(long, default_value = "", hide_default_value = true)]
+        #[arg(long, default_value = "", hide_default_value = true, value_parser = reason)]
         reason: String,
     },
     /// Show those that come from now on; those of the time that was suppressed stay left out
@@ -91,7 +93,7 @@ Examples:
 
 Exit codes:
   0  done
-  1  no gateway answers, or it has no table [store]
+  1  no gateway answers, it has no table [store], or what is to be shown again is not suppressed
   2  the command line is wrong";
 
 /// Which alerts, of which gateway.
@@ -121,7 +123,7 @@ pub fn run_alerts(args: &AlertArgs) -> Result<ExitCode> {
         Some(AlertsCommand::Suppress { which, time_s, reason }) => {
             let (sid, source, seconds) = (which.sid, which.source, *time_s);
             if seconds > SECONDS_MAX {
-                bail!("--for {seconds} s: ten years at most");
+                return Err(WrongUse(format!("--for {seconds} s: ten years at most")).into());
             }
             let reason = reason.clone();
             return ask(which, SuppressRequest::Begin { sid, source, seconds, reason });
@@ -221,6 +223,7 @@ fn suppressions(records: &RecordArgs) -> Result<ExitCode> {
 pub fn alert(store: &Path, gateway: Option<&str>, number: u64) -> Result<AlertRow> {
     let places = Places { run_folders: Vec::new(), stores: vec![store.to_owned()] };
     if places.stores().is_empty() {
+        check_rights(&places.stores)?;
         bail!("no store in {}: say --store, or --around and --flow", store.display());
     }
     let filter = AlertFilter { number: Some(number), ..AlertFilter::default() };

@@ -45,6 +45,9 @@ pub(super) fn print<T: Serialize + PartialSchema>(
             std::io::stdout().write_all(table(&cells).as_bytes())?;
         }
     }
+    if rows.len() == args.limit as usize {
+        eprintln!("weir: {} rows are as many as --limit lets: there may be more", rows.len());
+    }
     problems.iter().for_each(|problem| eprintln!("weir: {problem}"));
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

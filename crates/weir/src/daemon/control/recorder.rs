@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
@@ -29,6 +30,9 @@ use crate::daemon::control::status_socket::StatusSocket;
 /// Between two samples.
 const SAMPLE_AFTER: Duration = Duration::from_secs(1);
 
+/// After so long a suppression is in the store.
+const STORED_AFTER_NS: u64 = 10_000_000_000;
+
 /// A group may open files in a folder by name.
 const PASS: u32 = 0o010;
 
@@ -41,6 +45,8 @@ pub struct Recorder {
     store: Store,
     socket: StatusSocket<Snapshot>,
     sampled: Option<Instant>,
+    /// Suppressions that may not be in the store yet.
+    begun: Mutex<Vec<Suppression>>,
 }
 
 impl Recorder {
@@ -66,7 +72,7 @@ impl Recorder {
         let path = settings.gateway.status_socket();
         let socket = StatusSocket::open(&path, group)
             .with_context(|| format!("cannot open {}", path.display()))?;
-        let recorder = Self { store, socket, sampled: None };
+        let recorder = Self { store, socket, sampled: None, begun: Mutex::default() };
         recorder.name(settings);
         recorder.note("gateway", "start", "ready");
         Ok(Some(recorder))
@@ -88,26 +94,36 @@ impl Recorder {
         let range = |source: &Option<Prefix>| {
             source.map(|it| query::addresses(&it.to_string()).map_err(Error::msg)).transpose()
         };
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.retain(|it| time_ns.saturating_sub(it.since_ns) < STORED_AFTER_NS);
+        let in_force = Reader::open(&self.store.counters().path)?.suppressions(time_ns)?;
         let change = match request {
             SuppressRequest::Begin { sid, source, seconds, reason } => {
-                let in_force = Reader::open(&self.store.counters().path)?.suppressions(time_ns)?;
                 let source = range(source)?;
                 let is_known = in_force.iter().any(|it| (it.sid, it.source) == (*sid, source));
                 ensure!(
                     is_known || in_force.len() < SUPPRESSIONS_MAX,
                     "there are {SUPPRESSIONS_MAX} suppressions: end some"
                 );
-                SuppressionChange::Begin(Suppression {
+                begun.push(Suppression {
                     sid: *sid,
                     source,
                     since_ns: time_ns,
                     until_ns: time_ns.saturating_add(seconds.saturating_mul(1_000_000_000)),
                     who: who.to_owned(),
                     reason: reason.clone(),
-                })
+                });
+                SuppressionChange::Begin(begun[begun.len() - 1].clone())
             }
             SuppressRequest::End { sid, source } => {
-                SuppressionChange::End { sid: *sid, source: range(source)?, time_ns }
+                let (sid, source) = (*sid, range(source)?);
+                let is_known = in_force.iter().chain(&*begun);
+                ensure!(
+                    is_known.into_iter().any(|it| (it.sid, it.source) == (sid, source)),
+                    "that is not suppressed: `weir alerts suppressions` says what is"
+                );
+                begun.retain(|it| (it.sid, it.source) != (sid, source));
+                SuppressionChange::End { sid, source, time_ns }
             }
         };
         self.store.suppress(change);

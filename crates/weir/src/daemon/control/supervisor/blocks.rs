@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::Gateway;
 use crate::api::blocks::BlocksRequest;
 use crate::api::dto::Response;
-use crate::api::suppress::SuppressRequest;
+use crate::api::suppress::{REASON_MAX, SuppressRequest};
 
 /// How the log book names root, who alone asks by the control socket or a signal.
 pub(super) const CONTROL: &str = "control socket or signal";
@@ -16,8 +16,6 @@ pub(super) const CONTROL: &str = "control socket or signal";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Characters of a comment.
 const COMMENT_MAX: usize = 500;
-/// Characters of a reason.
-const REASON_MAX: usize = 200;
 
 impl Gateway {
     /// Does what is asked, and writes into the log book for whom.
