@@ -98,8 +98,10 @@ pub struct Evidence<'a> {
     pub time: Time,
     /// Where, and which way it went.
     pub point: CapturePoint,
-    /// Its fate; `None` in the middle of a batch.
+    /// Its fate; `None` in the middle of a batch, and where `is_told`.
     pub verdict: Option<Verdict>,
+    /// It is kept whole beside a copy that may be short, and has the verdict: a rule told of it.
+    pub is_told: bool,
     /// Its length on the wire.
     pub original_len: u32,
     /// What was kept of it.
@@ -174,7 +176,10 @@ impl EvidenceRing {
     /// Records a packet whole, however short others are kept.
     pub fn record_whole(&mut self, time: Time, point: CapturePoint, packet: &[u8]) -> Mark {
         let kept = &packet[..packet.len().min(PACKET_BYTES_MAX)];
-        self.put(time, point, packet.len() as u32, kept)
+        let mark = self.put(time, point, packet.len() as u32, kept);
+        let index = self.index(mark.segment);
+        writable(&mut self.segments[index]).mark_told(mark.at);
+        mark
     }
 
     fn put(&mut self, time: Time, point: CapturePoint, original_len: u32, kept: &[u8]) -> Mark {

@@ -20,6 +20,8 @@ const HEADER_BYTES: usize = 24;
 const ALIGNMENT: usize = 8;
 /// A verdict not yet given.
 const UNDECIDED: [u8; 2] = [u8::MAX; 2];
+/// The same of what is kept whole beside a copy that has the verdict.
+const TOLD: [u8; 2] = [u8::MAX, u8::MAX - 1];
 const VERDICT: std::ops::Range<usize> = 17..19;
 
 /// The longest packet that a segment takes.
@@ -113,6 +115,12 @@ impl Segment {
         at
     }
 
+    /// Notes that the packet at `at` is kept beside a copy that has the verdict.
+    pub(super) fn mark_told(&mut self, at: usize) {
+        let at = self.start + at;
+        self.memory[at + VERDICT.start..at + VERDICT.end].copy_from_slice(&TOLD);
+    }
+
     /// Gives the packet at `at` its verdict.
     pub(super) fn decide(&mut self, at: usize, verdict: Verdict) {
         let at = self.start + at;
@@ -170,6 +178,7 @@ impl<'a> Iterator for Records<'a> {
                 _ => CapturePoint::FromWire,
             },
             verdict: Verdict::of_code([marks[1], marks[2]]),
+            is_told: [marks[1], marks[2]] == TOLD,
             original_len: u32::from_le_bytes(*original_len),
             bytes,
         })

@@ -221,7 +221,7 @@ fn write<W: Write>(
         CapturePoint::ToHost => (0, Direction::Outbound),
         CapturePoint::FromWire => (1, Direction::Inbound),
     };
-    let comment = comment(evidence.verdict);
+    let comment = comment(evidence);
     let note = PacketNote { direction: Some(direction), comment: Some(&comment) };
     let original_len = evidence.original_len;
     let meta = Meta { time: evidence.time, original_len, ..Meta::default() };
@@ -229,12 +229,13 @@ fn write<W: Write>(
 }
 
 /// What becomes the packet's comment.
-fn comment(verdict: Option<Verdict>) -> String {
-    match verdict {
+fn comment(evidence: &Evidence<'_>) -> String {
+    match evidence.verdict {
         // Rules tell of a packet before its fate is known.
-        None => {
-            "kept whole for an alert: what became of it is said of its copy cut short".to_owned()
+        None if evidence.is_told => {
+            "kept whole for an alert: its short copy says its fate".to_owned()
         }
+        None => "verdict unknown".to_owned(),
         Some(Verdict::Forward) => "forwarded".to_owned(),
         Some(Verdict::Sealed) => "sealed".to_owned(),
         Some(Verdict::Opened) => "opened".to_owned(),

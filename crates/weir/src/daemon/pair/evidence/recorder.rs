@@ -180,6 +180,7 @@ mod tests {
         let wanted = Wanted::new(&CutRequest::default(), Time(u64::MAX)).unwrap();
         let (mut held, mut unreadable) = (Vec::new(), 0);
         in_time_order(&shards, &wanted, &mut unreadable, |it| {
+            assert_eq!(it.is_told, it.verdict.is_none());
             held.push((it.point, it.verdict, it.original_len, it.bytes.to_vec()));
             Ok::<_, Infallible>(())
         })
