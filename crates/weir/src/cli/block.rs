@@ -334,3 +334,48 @@ fn show_allowed(lists: &BlocksSnapshot) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::blocks::{AllowedEntry, BlockEntry};
+
+    #[test]
+    fn what_the_allow_list_or_another_block_makes_of_it_is_said() {
+        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+        let lists = |blocks: &[&str], allowed: &[&str]| BlocksSnapshot {
+            blocks: blocks
+                .iter()
+                .map(|it| BlockEntry {
+                    prefix: prefix(it),
+                    since_ns: 0,
+                    seconds_left: None,
+                    reason: String::new(),
+                    packets: 0,
+                    bytes: 0,
+                })
+                .collect(),
+            allowed: allowed
+                .iter()
+                .map(|it| AllowedEntry { prefix: prefix(it), since_ns: 0, reason: String::new() })
+                .collect(),
+            warning: None,
+        };
+        let block = |text: &str| BlocksRequest::Block {
+            prefix: prefix(text),
+            ttl_s: None,
+            reason: String::new(),
+            force: false,
+        };
+        let unblock = |text: &str| BlocksRequest::Unblock { prefix: prefix(text) };
+        let said = but(&block("10.77.0.1"), &lists(&["10.77.0.1"], &["10.77.0.0/24"])).unwrap();
+        assert!(said.starts_with("nothing of 10.77.0.1/32 is dropped"), "{said}");
+        let said = but(&block("10.77.0.0/24"), &lists(&["10.77.0.0/24"], &["10.77.0.1"])).unwrap();
+        assert!(said.starts_with("1 on the allow list"), "{said}");
+        let said = but(&unblock("10.77.0.1"), &lists(&["10.77.0.0/24"], &[])).unwrap();
+        assert_eq!(said, "10.77.0.1/32 is still blocked by 10.77.0.0/24");
+        assert!(but(&unblock("10.77.0.0/24"), &lists(&["10.77.0.1"], &[])).is_some());
+        assert!(but(&unblock("10.77.0.1"), &lists(&["10.78.0.0/24"], &["10.77.0.1"])).is_none());
+        assert!(but(&BlocksRequest::List, &lists(&["10.77.0.1"], &["10.77.0.1"])).is_none());
+    }
+}

@@ -85,6 +85,49 @@ fn a_wrong_command_line_exits_with_2_and_says_so() {
 }
 
 #[test]
+fn a_value_that_cannot_be_meant_exits_with_2() {
+    let long = "x".repeat(201);
+    let cases: [(&[&str], &str); 5] = [
+        (&["block", "add", "0.0.0.0/0"], "--force"),
+        (&["allow", "add", "::/0"], "--force"),
+        (&["block", "add", "192.0.2.7", "--reason", &long], "200 characters"),
+        (&["flows", "--from", "2500-01-01T00:00:00Z"], "--from is not before"),
+        (&["evidence", "cut", "-w", "x", "--folder", "/", "no", "words"], "pcap-filter"),
+    ];
+    for (arguments, said) in cases {
+        let output = weir(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(said), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_exits_with_1_and_says_so() {
+    for arguments in [&["explain", "blocked"][..], &["doctor"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.starts_with("weir: standard output cannot be written"), "{said}");
+    }
+}
+
+#[test]
+fn check_takes_a_file_by_a_relative_name_as_by_its_whole_name() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("r.rules"), "alert ip any any -> any any (sid:1;)").unwrap();
+    let text = "[gateway]\nname = \"a\"\n[[pair]]\nname = \"p\"\nhost = \"h0\"\nwire = \"w0\"\n\
+                default = \"forward\"\n[rules]\npaths = \"r.rules\"\neve = \"logs/eve.json\"\n";
+    std::fs::write(folder.path().join("a.toml"), text).unwrap();
+    for name in [Path::new("a.toml"), &folder.path().join("a.toml")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.arg("check").arg(name).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn check_names_place_and_remedy_and_exits_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("weir.toml");

@@ -101,6 +101,15 @@ fn what_goes_beside_eve_is_refused_without_it() {
 }
 
 #[test]
+fn what_names_a_stream_or_a_host_is_refused_as_a_file_of_eve() {
+    let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
+    for name in ["-", "tcp:192.0.2.1", "udp://192.0.2.1:514", "unix:", "unix-dgram:", "file:a"] {
+        refused(&with(&format!("eve = \"{name}\"")), &["names no file and no socket"]);
+    }
+    refused(&with("eve = \"e.json\"\nfast = \"-\""), &["fast = \"-\" names no file"]);
+}
+
+#[test]
 fn every_file_of_rules_that_is_not_there_is_named_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weir.toml");
