@@ -102,8 +102,9 @@ pub(crate) struct Flow {
     pub(crate) packets: [u64; 2],
     pub(crate) bytes: [u64; 2],
     pub(crate) tcp: Tcp,
-    /// Whether rules about ends alone have looked at a packet of a side.
-    pub(crate) is_looked_at: [bool; 2],
+    /// Whether rules about ends alone have looked at a packet of a side, and at a piece of one: a
+    /// piece has no ports for them.
+    pub(crate) is_looked_at: [[bool; 2]; 2],
     /// A packet that was dropped was told of, of each side.
     pub(crate) is_drop_told: [bool; 2],
     /// Established before the packet at hand, or it brings data to who takes them for those of a
@@ -219,7 +220,7 @@ impl Flow {
 
     /// Another connection begins between its ends: what rules noted was of the one before.
     pub(crate) fn renew(&mut self) {
-        self.is_looked_at = [false; 2];
+        self.is_looked_at = Default::default();
         self.is_drop_told = [false; 2];
         self.bits.clear();
         self.bits_of_transactions.clear();
@@ -672,7 +673,7 @@ impl Slab {
     pub(crate) fn change_rules(&mut self, successors: &Successors, rules: &RuleSet) {
         let bit = |name: u32| successors.bit(name);
         for flow in &mut self.flows {
-            flow.is_looked_at = [false; 2];
+            flow.is_looked_at = Default::default();
             let counts = std::mem::take(&mut flow.counts).into_iter();
             flow.counts =
                 counts.filter_map(|it| Some((successors.rule(it.0)?, it.1, it.2))).collect();

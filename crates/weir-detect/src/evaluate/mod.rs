@@ -427,7 +427,8 @@ impl Evaluator {
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }
-        let is_looked_at = &mut flow.is_looked_at[scene.direction.index()];
+        let of_side = &mut flow.is_looked_at[scene.direction.index()];
+        let is_looked_at = &mut of_side[usize::from(view.is_piece())];
         let is_first = !std::mem::replace(is_looked_at, true);
         if is_first {
             self.candidates.extend_from_slice(&bare.addresses);

@@ -85,6 +85,15 @@ fn a_datagram_is_judged_in_the_state_of_its_flow_which_another_worker_has() {
 }
 
 #[test]
+fn a_rule_about_ports_alone_looks_at_the_whole_though_it_has_seen_the_first_piece() {
+    let mut one = gateway("drop udp any any -> any 99 (sid:1;)", |_| ());
+    for piece in pieces(1, b"no matter") {
+        assert!(one.receive(Side::Host, &[piece]).is_empty());
+    }
+    assert_eq!(one.dropped(Side::Host, DropReason::Rule), 2, "both pieces");
+}
+
+#[test]
 fn a_piece_that_another_peer_sealed_goes_on_as_it_was_opened() {
     let (mut a, mut b) = pair(Mode::Ethernet, true);
     let sealed = {
