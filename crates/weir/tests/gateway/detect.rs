@@ -186,6 +186,75 @@ fn the_number_of_an_alert_in_eve_leads_to_its_packets() {
     drop(gateways);
 }
 
+/// Sends, with addresses inside that are nobody's, a datagram to port 7001 in VXLAN; and one of
+/// 20,000 bytes to port 7002, in three fragments.
+const CARRIED: &str = "\
+import socket, struct, sys
+sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sending.setsockopt(socket.IPPROTO_IP, 10, 0)
+inner = struct.pack('>HHHH', 7000, 7001, 208, 0) + b'x' * 200
+ip = struct.pack('>BBHHHBBH4s4s', 0x45, 0, 20 + len(inner), 1, 0, 64, 17, 0,
+                 bytes([198, 51, 100, 1]), bytes([198, 51, 100, 2]))
+total = sum(struct.unpack('>10H', ip))
+total = (total & 0xffff) + (total >> 16)
+ip = ip[:10] + struct.pack('>H', ~((total & 0xffff) + (total >> 16)) & 0xffff) + ip[12:]
+frame = bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]) + ip + inner
+sending.sendto(bytes([8, 0, 0, 0, 0, 0, 7, 0]) + frame, (sys.argv[1], 4789))
+sending.sendto(b'x' * 20000, (sys.argv[1], 7002))
+";
+
+#[test]
+fn an_alert_inside_a_tunnel_and_one_of_fragments_lead_to_their_packets() {
+    let Some(Stand { _turn, lab }) = stand("an_alert_inside_a_tunnel") else { return };
+    let path = |name: &str| lab.folder().join(name);
+    let rules = "alert udp any any -> any 7001 (msg:\"carried\"; sid:7;)\n\
+                 alert udp any any -> any 7002 (msg:\"in pieces\"; sid:8;)\n";
+    std::fs::write(path("word.rules"), rules).unwrap();
+    let tables_of_a = format!(
+        "\n[rules]\npaths = [{:?}]\neve = {:?}\n\n[store]\nsize_mib = 16\n\n\
+         [evidence]\nmemory_mib = 16\n",
+        path("word.rules"),
+        eve_file(lab.folder())
+    );
+    let setup = Setup { tables_of_a, ..Setup::new(WEIR, Protection::Plain) };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let mut command = lab.host(Side::B).command("python3");
+    command.args(["-c", CARRIED, &lab.host_v4(Side::A).to_string()]);
+    process::run(&mut command, PATIENCE).unwrap().success("two datagrams").unwrap();
+    let number_of = |sid| alert_ids(&eve_file(lab.folder()), sid).first().map(u64::to_string);
+    let all = || Ok(number_of(7).is_some() && number_of(8).is_some());
+    interrupt::until("alerts in EVE", PATIENCE, all).unwrap();
+    let cut = |sid, wanted: &str, fields: &[&str], count: usize| {
+        let file = path(&format!("alert-{sid}.pcapng"));
+        let (mut found, mut said) = (Vec::new(), String::new());
+        let is_cut = || {
+            let number = number_of(sid).unwrap();
+            let (is_cut, words) =
+                super::evidence::cut(&lab, &file, &["--force", "--alert", &number]);
+            said = words;
+            if !is_cut {
+                return Ok(false);
+            }
+            found = super::evidence::tshark(&file, wanted, fields);
+            Ok(found.len() == count)
+        };
+        let waited = interrupt::until("the evidence of the alert", PATIENCE, is_cut);
+        waited.unwrap_or_else(|error| panic!("{error}: {found:?}, {said}"));
+    };
+    cut(7, "vxlan && udp.dstport == 7001", &["vxlan.vni"], 1);
+    // Each piece is there as it was held, and as it went on, and the last whole for the alert.
+    cut(8, "ip.frag_offset > 0 || ip.flags.mf == 1", &["ip.frag_offset"], 7);
+    let status = gateways.status(Side::A).unwrap();
+    for alert in events(&eve_file(lab.folder())) {
+        if alert["event_type"] == "alert" {
+            assert_eq!(alert["in_iface"], status["pairs"][0]["wire"]["interface"], "{alert:#}");
+            assert_eq!(alert["ip_v"], 4, "{alert:#}");
+        }
+    }
+    drop(gateways);
+}
+
 #[test]
 fn rules_judge_what_comes_out_of_a_tunnel_and_watch_only_tells() {
     let Some(Stand { _turn, lab }) = stand("rules_judge_tunnels") else { return };
