@@ -106,7 +106,7 @@ pub enum Failure {
 
 enum Event {
     Signal(i32),
-    Question(Question),
+    Question(Box<Question>),
     /// A configuration was read.
     Read(Box<Read>),
     /// Of the front ends of the pair of this index.
@@ -377,7 +377,7 @@ impl Gateway {
                     tracing::info!(signal, "stopping; nothing passes from now on");
                     return Ok(End::Stopped);
                 }
-                Ok(Event::Question(question)) => self.answer(question),
+                Ok(Event::Question(question)) => self.answer(*question),
                 Ok(Event::Read(read)) => self.was_read(*read),
                 Ok(Event::FrontEnd(pair, event)) => {
                     if let Some(front_end) = &mut self.front_ends[pair] {

@@ -226,12 +226,13 @@ pub(super) fn open_control(
     let path = settings.gateway.control_socket();
     let failed = |path: &Path| format!("cannot open {}", path.display());
     let (own, theirs) = (events.clone(), events);
-    let socket = ControlSocket::open(&path, move |it| own.send(Event::Question(it)).is_ok());
+    let socket =
+        ControlSocket::open(&path, move |it| own.send(Event::Question(Box::new(it))).is_ok());
     let mut sockets = vec![socket.with_context(|| failed(&path))?];
     if let Some(wanted) = settings.store.as_ref().filter(|it| it.operate) {
         let group = account::group(wanted.group.as_deref().unwrap_or_default())?;
         let path = settings.gateway.operate_socket();
-        let ask = move |it| theirs.send(Event::Question(it)).is_ok();
+        let ask = move |it| theirs.send(Event::Question(Box::new(it))).is_ok();
         let rights = if wanted.administer { Rights::Administer } else { Rights::Operate };
         let socket = socket::open_for_operators(&path, (group, rights), ask);
         sockets.push(socket.with_context(|| failed(&path))?);
