@@ -69,7 +69,7 @@ impl Detector {
     }
 
     /// Whether the last packet was a segment that has no place in its connection, where
-    /// [`Limits::refuses_invalid`].
+    /// [`refuses_invalid`](super::Limits::refuses_invalid).
     pub fn is_refused(&self) -> bool {
         self.is_refused
     }
