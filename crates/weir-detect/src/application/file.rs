@@ -37,23 +37,35 @@ impl Content {
     }
 
     /// Takes in bytes of a place in the file. Those ahead wait, as far as there is room; of bytes
-    /// that come again the last count.
-    pub(crate) fn add_at(&mut self, at: u64, bytes: &[u8], wanted: FileDigests) {
+    /// that come again the last count. `passed` bytes behind them were not kept. Whether others are
+    /// in a place that had some.
+    pub(crate) fn add_at(
+        &mut self,
+        at: u64,
+        (bytes, passed): (&[u8], u64),
+        wanted: FileDigests,
+    ) -> bool {
         let position = self.position();
+        let mut differs = false;
         if at > position {
-            self.wait(at, bytes);
+            differs = self.wait(at, bytes);
             let held: usize = self.ahead.iter().map(|it| it.1.len()).sum();
             if self.ahead.len() > AHEAD_MAX || held > FILE_LEN_MAX {
                 self.add_first(wanted);
             }
         } else {
             let known = usize::try_from(position - at).unwrap_or(usize::MAX).min(bytes.len());
-            self.rewrite(at.saturating_sub(self.missing), &bytes[..known]);
+            differs = self.rewrite(at.saturating_sub(self.missing), &bytes[..known]);
             self.add(&bytes[known..], wanted);
+            if passed > 0 && at.saturating_add(bytes.len() as u64) == self.position() {
+                self.size += passed;
+                self.digester = None;
+            }
         }
         while self.ahead.first().is_some_and(|it| it.0 <= self.position()) {
             self.add_first(wanted);
         }
+        differs
     }
 
     /// Takes in what waits: nothing comes any more.
@@ -79,22 +91,29 @@ impl Content {
         self.size.saturating_add(self.missing)
     }
 
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) {
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> bool {
         let Some(place) = usize::try_from(at).ok().and_then(|at| self.bytes.get_mut(at..)) else {
-            return;
+            return false;
         };
         let count = bytes.len().min(place.len());
-        place[..count].copy_from_slice(&bytes[..count]);
+        put(&mut place[..count], &bytes[..count])
     }
 
-    /// Keeps a piece that lies ahead, with those that it touches.
-    fn wait(&mut self, at: u64, bytes: &[u8]) {
+    /// Keeps a piece that lies ahead, with those that it touches; whether it has other bytes than
+    /// they.
+    fn wait(&mut self, at: u64, bytes: &[u8]) -> bool {
         let end = |it: &(u64, Vec<u8>)| it.0.saturating_add(it.1.len() as u64);
         let own_end = at.saturating_add(bytes.len() as u64);
         let first = self.ahead.partition_point(|it| end(it) < at);
         let behind = self.ahead.partition_point(|it| it.0 <= own_end).max(first);
         let mut piece = (at, Vec::new());
+        let mut differs = false;
         for (start, known) in self.ahead.drain(first..behind) {
+            let (from, to) = (start.max(at), start.saturating_add(known.len() as u64).min(own_end));
+            if from < to {
+                let of = |start: u64| (from - start) as usize..(to - start) as usize;
+                differs |= known[of(start)] != bytes[of(at)];
+            }
             piece.0 = piece.0.min(start);
             let place = (start - piece.0) as usize;
             piece.1.resize(piece.1.len().max(place + known.len()), 0);
@@ -104,6 +123,7 @@ impl Content {
         piece.1.resize(piece.1.len().max(place + bytes.len()), 0);
         piece.1[place..place + bytes.len()].copy_from_slice(bytes);
         self.ahead.insert(first, piece);
+        differs
     }
 
     /// Takes in the first piece that waits; what is missing before it does not come.
@@ -121,13 +141,22 @@ impl Content {
     }
 }
 
+/// Puts bytes in the place of others; whether they differ.
+fn put(place: &mut [u8], bytes: &[u8]) -> bool {
+    let differs = *place != *bytes;
+    place.copy_from_slice(bytes);
+    differs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn stretches(pieces: &[(u64, &[u8])]) -> Vec<Vec<u8>> {
         let mut content = Content::default();
-        pieces.iter().for_each(|it| content.add_at(it.0, it.1, FileDigests::default()));
+        for (at, bytes) in pieces {
+            content.add_at(*at, (bytes, 0), FileDigests::default());
+        }
         content.stretches().map(<[u8]>::to_vec).collect()
     }
 
@@ -141,21 +170,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_kept_counts_and_has_no_digest() {
+        let wanted = FileDigests { md5: true, ..FileDigests::default() };
+        let mut content = Content::default();
+        content.add_at(0, (b"abc", 0), wanted);
+        assert_ne!(content.digests(), Digests::default());
+        content.add_at(3, (b"def", 10), wanted);
+        assert_eq!((content.size, content.digests()), (16, Digests::default()));
+        content.add_at(20, (b"ahead", 10), wanted);
+        assert_eq!(content.size, 16);
+    }
+
+    #[test]
+    fn it_is_said_where_other_bytes_come_to_a_place() {
+        let mut content = Content::default();
+        let pieces: [(u64, &[u8], bool); 6] = [
+            (0, b"abcd", false),
+            (2, b"cdef", false),
+            (1, b"X", true),
+            (10, b"k", false),
+            (9, b"jk", false),
+            (9, b"jK", true),
+        ];
+        for (at, bytes, differs) in pieces {
+            assert_eq!(content.add_at(at, (bytes, 0), FileDigests::default()), differs, "{at}");
+        }
+    }
+
+    #[test]
     fn places_beyond_all_files_are_taken_too() {
         let mut content = Content::default();
         for at in [u64::MAX, u64::MAX - 3, 5, u64::MAX - 1] {
-            content.add_at(at, b"0123456789", FileDigests::default());
+            content.add_at(at, (b"0123456789", 0), FileDigests::default());
         }
         content.finish(FileDigests::default());
         assert!(content.size >= 20);
-        content.add_at(u64::MAX, b"more", FileDigests::default());
+        content.add_at(u64::MAX, (b"more", 0), FileDigests::default());
     }
 
     #[test]
     fn what_lies_ahead_is_bounded_and_kept_when_nothing_more_comes() {
         let mut content = Content::default();
         for at in 0..200 {
-            content.add_at(1 + 2 * at, b"x", FileDigests::default());
+            content.add_at(1 + 2 * at, (b"x", 0), FileDigests::default());
         }
         assert!(content.ahead.len() <= AHEAD_MAX);
         content.finish(FileDigests::default());

@@ -17,8 +17,10 @@ const PROGRAM: u32 = 100_003;
 const HEAD_LEN: usize = 20;
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
+/// Files that are read at a time, at most.
+const READ_MAX: usize = 16;
 /// Bytes of a record that are looked into, at most.
-const RECORD_LEN_MAX: usize = 16 * 1024;
+const RECORD_LEN_MAX: usize = 100 * 1024;
 /// Flavour of credentials that tell a host and a user (RFC 5531 s14).
 const UNIX: u32 = 1;
 
@@ -41,9 +43,13 @@ pub(crate) struct Nfs {
     files: Vec<(Vec<u8>, Vec<u8>)>,
     /// Files that clients write.
     written: Vec<Written>,
+    /// Files that they read, by their handles.
+    read: Vec<(Vec<u8>, Content)>,
     count: u64,
+    /// Of the record at hand not all is looked into.
+    is_cut: bool,
 }
-heap_size!(Nfs { held, waiting, files, written });
+heap_size!(Nfs { held, waiting, files, written, read });
 
 /// A file that is written.
 #[derive(Debug)]
@@ -64,6 +70,8 @@ struct Call {
     handle: Vec<u8>,
     name: Vec<u8>,
     rename: Option<(Vec<u8>, Vec<u8>)>,
+    /// Where in the file it reads.
+    at: u64,
     credentials: Object,
     kind: &'static str,
 }
@@ -82,11 +90,24 @@ impl<'a> Xdr<'a> {
         Some(u32::from_be_bytes(*number))
     }
 
+    fn wide(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u64::from_be_bytes(*number))
+    }
+
     fn opaque(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number()?).ok()?;
         let bytes = self.rest.get(..length)?;
         self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(bytes)
+    }
+
+    /// How many bytes of data there are, and those that were kept of them.
+    fn data(&mut self) -> Option<(u64, &'a [u8])> {
+        let length = self.number()?;
+        let kept = self.rest.len().min(usize::try_from(length).ok()?);
+        Some((length.into(), &self.rest[..kept]))
     }
 
     fn pass(&mut self, count: usize) -> Option<()> {
@@ -130,6 +151,7 @@ impl Parser for Nfs {
             }
             let record = held.bytes()[4..looked_into].to_vec();
             held.drop(4 + length as u64);
+            self.is_cut = length > RECORD_LEN_MAX;
             self.message(side, &record, said);
         }
     }
@@ -143,7 +165,8 @@ impl Parser for Nfs {
 
     fn end(&mut self, said: &mut Said) {
         for written in std::mem::take(&mut self.written) {
-            let Written { call, content, pieces } = written;
+            let Written { call, mut content, pieces } = written;
+            content.finish(said.wanted);
             let (size, digests) = (content.size, content.digests());
             let chunks = Object::default()
                 .with("first", true)
@@ -209,6 +232,7 @@ impl Nfs {
             handle,
             name,
             rename,
+            at: if version == 3 && procedure == READ { xdr.wide().unwrap_or(0) } else { 0 },
             credentials,
             kind,
         };
@@ -255,13 +279,19 @@ impl Nfs {
         })
     }
 
+    /// Of so many bytes, those that are not kept: what lies about its length is not longer for it.
+    fn passed(&self, length: u64, data: &[u8]) -> u64 {
+        if self.is_cut { length - data.len() as u64 } else { 0 }
+    }
+
     fn is_written(&self, handle: &[u8]) -> bool {
         self.written.iter().any(|it| it.call.handle == handle)
     }
 
     /// More of a file.
     fn write(&mut self, call: Call, mut xdr: Xdr<'_>, said: &mut Said) {
-        let Some(data) = xdr.pass(16).and_then(|()| xdr.opaque()) else { return };
+        let Some(at) = xdr.wide() else { return };
+        let Some((length, data)) = xdr.pass(8).and_then(|()| xdr.data()) else { return };
         let place = self.written.iter().position(|it| it.call.handle == call.handle);
         let place = place.unwrap_or_else(|| {
             if self.written.len() == FILES_MAX {
@@ -270,12 +300,13 @@ impl Nfs {
             self.written.push(Written { call, content: Content::default(), pieces: 0 });
             self.written.len() - 1
         });
+        let passed = self.passed(length, data);
         let file = &mut self.written[place];
         file.pieces += 1;
-        file.content.add(data, said.wanted);
+        file.content.add_at(at, (data, passed), said.wanted);
         let mut unit = file.call.unit();
         unit.text(Buffer::FileName, &file.call.name);
-        unit.text(Buffer::FileData, &file.content.bytes);
+        file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
         unit.tells("nfs", file.call.object(None));
         said.units.push(unit);
     }
@@ -309,7 +340,7 @@ impl Nfs {
         let rpc = call.rpc(if is_accepted { "ACCEPTED" } else { "DENIED" });
         let mut object = call.object(Some(status.map_or("OK".to_owned(), status_name)));
         if call.version == 3 && call.procedure == READ && status == Some(0) {
-            read(&call, xdr, &rpc, (&mut object, &mut unit), said);
+            self.read(&call, xdr, &rpc, (&mut object, &mut unit), said);
         }
         if call.version == 3 && call.procedure == GETATTR {
             return Some(());
@@ -320,6 +351,50 @@ impl Nfs {
         unit.tells("rpc", rpc);
         unit.tells("nfs", object);
         said.units.push(unit);
+        Some(())
+    }
+
+    /// What came of a file that is read; it is told of with its last piece.
+    fn read(
+        &mut self,
+        call: &Call,
+        mut xdr: Xdr<'_>,
+        rpc: &Object,
+        (object, unit): (&mut Object, &mut Unit),
+        said: &mut Said,
+    ) -> Option<()> {
+        if xdr.number()? == 1 {
+            xdr.pass(84)?;
+        }
+        let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
+        let (length, data) = xdr.data()?;
+        let place = self.read.iter().position(|it| it.0 == call.handle);
+        let place = place.unwrap_or_else(|| {
+            if self.read.len() == READ_MAX {
+                self.read.remove(0);
+            }
+            self.read.push((call.handle.clone(), Content::default()));
+            self.read.len() - 1
+        });
+        let passed = self.passed(length, data);
+        self.read[place].1.add_at(call.at, (data, passed), said.wanted);
+        unit.text(Buffer::FileName, &call.name);
+        self.read[place].1.stretches().for_each(|it| unit.text(Buffer::FileData, it));
+        let chunks = Object::default()
+            .with("first", true)
+            .with("last", is_last)
+            .with("last_xid", call.identifier)
+            .with("chunks", 1_u8);
+        object.put("read", chunks);
+        if is_last {
+            let (_, mut content) = self.read.remove(place);
+            content.finish(said.wanted);
+            let (size, digests) = (content.size, content.digests());
+            unit.whole_file(size, digests);
+            let told = FileTold { name: &call.name, size, digests, side: 1, range: None };
+            let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
+            said.records.push(Record::file(call.number, objects, &told));
+        }
         Some(())
     }
 
@@ -383,39 +458,6 @@ impl Call {
         object.put_some("status", status);
         object
     }
-}
-
-/// What came of a file that is read; a file is told of that came at once.
-fn read(
-    call: &Call,
-    mut xdr: Xdr<'_>,
-    rpc: &Object,
-    (object, unit): (&mut Object, &mut Unit),
-    said: &mut Said,
-) -> Option<()> {
-    if xdr.number()? == 1 {
-        xdr.pass(84)?;
-    }
-    let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
-    let data = xdr.opaque()?;
-    unit.text(Buffer::FileName, &call.name);
-    unit.text(Buffer::FileData, data);
-    let chunks = Object::default()
-        .with("first", true)
-        .with("last", is_last)
-        .with("last_xid", call.identifier)
-        .with("chunks", 1_u8);
-    object.put("read", chunks);
-    if is_last {
-        let mut content = Content::default();
-        content.add(data, said.wanted);
-        let (size, digests) = (content.size, content.digests());
-        unit.whole_file(size, digests);
-        let told = FileTold { name: &call.name, size, digests, side: 1, range: None };
-        let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
-        said.records.push(Record::file(call.number, objects, &told));
-    }
-    Some(())
 }
 
 /// The flavour of credentials, and what those of Unix tell.

@@ -436,12 +436,13 @@ impl Smb {
         }
     }
 
-    /// Bytes of a file or pipe that a side sends, and where in the file they lie. One that nobody
+    /// Bytes of a file or pipe that a side sends: where in the file they lie, what was kept of them,
+    /// and how many they are. One that nobody
     /// has seen opened has no name, but for [`RELATED`].
     fn content(
         &mut self,
         (side, identifier): (usize, u128),
-        (at, bytes): (Option<u64>, &[u8]),
+        (at, bytes, length): (Option<u64>, &[u8], u64),
         head: &Head,
         said: &mut Said,
     ) {
@@ -451,6 +452,7 @@ impl Smb {
             self.open(identifier, name.unwrap_or_default(), head, said);
             self.files.len() - 1
         });
+        let is_cut = self.is_cut;
         let file = &mut self.files[place];
         if file.rpc.is_some() {
             return self.call(side, place, bytes, head, said);
@@ -463,7 +465,9 @@ impl Smb {
                 self.count - 1
             }
         };
-        if file.add(at, bytes, said) {
+        // What lies about its length is not longer for it.
+        let passed = if is_cut { length.saturating_sub(bytes.len() as u64) } else { 0 };
+        if file.add(at, (bytes, passed), said) {
             let file = &self.files[place];
             said.units.push(self.file_unit(file, FileState::Open, number, side));
         }
@@ -523,14 +527,17 @@ impl Smb {
 
 impl File {
     /// Takes in bytes; whether they are worth a look.
-    fn add(&mut self, at: Option<u64>, bytes: &[u8], said: &Said) -> bool {
-        match at {
+    fn add(&mut self, at: Option<u64>, bytes: (&[u8], u64), said: &Said) -> bool {
+        let differs = match at {
             Some(at) => self.content.add_at(at, bytes, said.wanted),
-            None => self.content.add(bytes, said.wanted),
-        }
+            None => {
+                self.content.add(bytes.0, said.wanted);
+                false
+            }
+        };
         let kept = self.content.kept();
         let step = if said.is_inline { 1 } else { FILE_STEP };
-        let is_worth = kept < FILE_STEP || kept >= self.looked_at + step;
+        let is_worth = differs || kept < FILE_STEP || kept >= self.looked_at + step;
         if is_worth {
             self.looked_at = kept;
         }

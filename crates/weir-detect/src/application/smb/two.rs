@@ -129,7 +129,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
                 told.put("function", function_name(function));
             } else {
                 let data = named(bytes, LITTLE.long(body, 24)?, LITTLE.long(body, 28)?)?;
-                smb.content((0, file), (None, data), head, said);
+                smb.content((0, file), (None, data, 0), head, said);
                 asked = Asked::Pipe(file);
             }
         }
@@ -151,7 +151,7 @@ fn write(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said)
         smb.odd(AppEvent::SmbOverlap, said);
     }
     smb.place((0, file), at, length.into(), said);
-    smb.content((0, file), (Some(at), data), head, said);
+    smb.content((0, file), (Some(at), data, length.into()), head, said);
     Some(())
 }
 
@@ -212,11 +212,11 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             }
             smb.place((1, file), at, length.into(), said);
             let data = named(bytes, u32::from(*body.get(2)?), length)?;
-            smb.content((1, file), (Some(at), data), head, said);
+            smb.content((1, file), (Some(at), data, length.into()), head, said);
         }
         (IOCTL, Asked::Pipe(file)) if is_done => {
             let data = named(bytes, LITTLE.long(body, 32)?, LITTLE.long(body, 36)?)?;
-            smb.content((1, file), (None, data), head, said);
+            smb.content((1, file), (None, data, 0), head, said);
         }
         _ => {}
     }
