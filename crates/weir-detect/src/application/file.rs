@@ -46,7 +46,7 @@ impl Content {
         wanted: FileDigests,
     ) -> bool {
         let position = self.position();
-        let mut differs = false;
+        let differs;
         if at > position {
             differs = self.wait(at, bytes);
             let held: usize = self.ahead.iter().map(|it| it.1.len()).sum();
@@ -66,6 +66,11 @@ impl Content {
             self.add_first(wanted);
         }
         differs
+    }
+
+    /// Whether nothing is missing before what came.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.ahead.is_empty()
     }
 
     /// Takes in what waits: nothing comes any more.

@@ -387,7 +387,11 @@ impl Nfs {
             .with("chunks", 1_u8);
         object.put("read", chunks);
         if is_last {
-            let (_, mut content) = self.read.remove(place);
+            let mut content = self.read[place].1.clone();
+            // Answers overtake each other: what lies before may come yet.
+            if content.is_whole() {
+                self.read.remove(place);
+            }
             content.finish(said.wanted);
             let (size, digests) = (content.size, content.digests());
             unit.whole_file(size, digests);
@@ -555,5 +559,31 @@ mod tests {
         assert_eq!(said.units[2].numbers(Field::NfsProcedure).next(), Some(6));
         let read = &said.units[2].objects[1].1;
         assert_eq!(read.value("filename"), Some(&"a.txt".into()));
+    }
+
+    /// A call and its answer, that give `data` of the file from `at` on.
+    fn reading(number: u8, at: u8, data: &[u8], is_last: bool) -> [(usize, Vec<u8>); 2] {
+        let place = [0, 0, 0, 0, 0, 0, 0, at, 0, 0, 0, 64];
+        let mut asked = call(6, &[&b"\0\0\0\x04file"[..], &place].concat());
+        asked[3] = number;
+        let length = data.len() as u8;
+        let head = [0, 0, 0, number, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let facts = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, length, 0, 0, 0, is_last.into()];
+        let answer = [&head[..], &facts, &[0, 0, 0, length], data].concat();
+        [(0, asked), (1, answer)]
+    }
+
+    #[test]
+    fn what_is_read_lies_where_it_lies_in_its_file_in_whatever_order_it_comes() {
+        let pieces = [reading(1, 0, b"evil", false), reading(2, 4, b"file", true)];
+        let [[a, b], [c, d]] = &pieces;
+        for order in [[a, b, c, d], [a, c, d, b]] {
+            let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+            for (side, bytes) in order {
+                nfs.take(*side, bytes, &mut said);
+            }
+            let is_found = |it: &Unit| it.each(Buffer::FileData, &mut |it| it == b"evilfile");
+            assert!(is_found(said.units.last().unwrap()), "{said:?}");
+        }
     }
 }

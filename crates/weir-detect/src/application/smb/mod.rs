@@ -436,9 +436,9 @@ impl Smb {
         }
     }
 
-    /// Bytes of a file or pipe that a side sends: where in the file they lie, what was kept of them,
-    /// and how many they are. One that nobody
-    /// has seen opened has no name, but for [`RELATED`].
+    /// Bytes of a file or pipe that a side sends: where in the file they lie, what was kept of
+    /// them, and how many they are. One that nobody has seen opened has no name, but for
+    /// [`RELATED`].
     fn content(
         &mut self,
         (side, identifier): (usize, u128),

@@ -199,3 +199,73 @@ fn dialects_of_version_1_are_chosen_from_what_was_offered() {
     assert_eq!(object.value("dialect"), Some(&"NT LM 0.12".into()));
     assert_eq!(object.value("client_dialects"), Some(&vec!["NT LM 0.12"].into()));
 }
+
+/// A WRITE to a file, from `at` on.
+fn write(file: [u8; 16], at: u8, data: &[u8]) -> Vec<u8> {
+    let mut write = vec![0; 48];
+    (write[0], write[2], write[4], write[8]) = (49, 112, data.len() as u8, at);
+    write[16..32].copy_from_slice(&file);
+    write.extend(data);
+    two(9, false, 3, 5, &write)
+}
+
+const OPENED: [u8; 16] = [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn has(unit: &Unit, buffer: Buffer, text: &[u8]) -> bool {
+    unit.each(buffer, &mut |it| it == text)
+}
+
+#[test]
+fn a_file_that_a_record_opens_and_writes_has_its_name() {
+    let [open, _] = create("a.exe");
+    let mut first = open[4..].to_vec();
+    first.resize(first.len().next_multiple_of(8), 0);
+    let next = (first.len() as u32).to_le_bytes();
+    first[20..24].copy_from_slice(&next);
+    let compound = record(&[&first[..], &write([0xff; 16], 0, b"evil")[4..]].concat());
+    let said = said(&[(0, compound)]);
+    let last = said.units.iter().rfind(|it| has(it, Buffer::FileData, b"evil")).unwrap();
+    assert!(has(last, Buffer::FileName, b"a.exe"));
+}
+
+#[test]
+fn files_that_nobody_saw_opened_are_looked_at_and_pieces_in_their_place() {
+    let told = said(&[(0, write(OPENED, 4, b"file")), (0, write(OPENED, 0, b"evil"))]);
+    assert!(told.units.iter().any(|it| has(it, Buffer::FileData, b"file")));
+    assert!(told.units.iter().any(|it| has(it, Buffer::FileData, b"evilfile")));
+}
+
+#[test]
+fn records_behind_a_loss_are_read() {
+    let [one, two] = [write(OPENED, 0, b"lost"), write(OPENED, 4, b"evil")];
+    // Within a record; and so much that nobody knows where the next begins.
+    for missing in [one.len() - 20, one.len()] {
+        let (mut smb, mut said) = (Smb::default(), Said::default());
+        smb.take(0, &one[..20], &mut said);
+        assert!(smb.lose(0, missing as u64));
+        let rest = if missing == one.len() { &b"what is left"[..] } else { b"" };
+        smb.take(0, &[rest, &two].concat(), &mut said);
+        assert!(said.units.iter().any(|it| has(it, Buffer::FileData, b"evil")), "{missing}");
+    }
+}
+
+#[test]
+fn how_long_a_file_is_that_was_read_is_its_servers_to_tell() {
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    let mut read = vec![0; 48];
+    (read[0], read[4]) = (49, 4);
+    read[16..32].copy_from_slice(&OPENED);
+    let mut answer = vec![0; 16];
+    (answer[0], answer[2], answer[4]) = (17, 80, 4);
+    answer.extend(b"evil");
+    let mut close = vec![0; 24];
+    close[0] = 24;
+    close[8..24].copy_from_slice(&OPENED);
+    smb.take(0, &two(8, false, 3, 5, &read), &mut said);
+    smb.take(1, &two(8, true, 3, 5, &answer), &mut said);
+    smb.take(0, &two(6, false, 4, 5, &close), &mut said);
+    let size = |said: &Said| said.units.iter().find_map(|it| it.numbers(Field::FileSize).next());
+    assert_eq!(size(&said), None);
+    smb.take(1, &two(6, true, 4, 5, &[0; 60]), &mut said);
+    assert_eq!(size(&said), Some(4));
+}
