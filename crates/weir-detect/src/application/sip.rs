@@ -61,7 +61,7 @@ impl Sip {
                 unit.text(*buffer, value);
             }
         }
-        if is_sdp(&unit)
+        if is_sdp(head)
             && let Some(sdp) = sdp::describe(body, &mut unit)
         {
             object.put("sdp", sdp);
@@ -75,24 +75,20 @@ impl Sip {
     /// The body of a message whose head was told.
     fn body(&self, head: &[u8], body: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Sip, self.count.saturating_sub(1));
-        let is_sdp = headers(&unfolded(head)).any(|(name, value)| {
-            let is_type = name.eq_ignore_ascii_case(b"content-type") || name == b"c";
-            is_type && value.to_ascii_lowercase().starts_with(b"application/sdp")
-        });
-        let _ = is_sdp.then(|| sdp::describe(body, &mut unit));
+        let _ = is_sdp(head).then(|| sdp::describe(body, &mut unit));
         if unit.has_texts() {
             said.units.push(unit);
         }
     }
 }
 
-fn is_sdp(unit: &Unit) -> bool {
-    let mut is_sdp = false;
-    unit.each(Buffer::SipContentType, &mut |it| {
-        is_sdp = it.trim_ascii().to_ascii_lowercase().starts_with(b"application/sdp");
-        true
-    });
-    is_sdp
+/// Whether the body describes a session.
+fn is_sdp(head: &[u8]) -> bool {
+    headers(&unfolded(head)).any(|(name, value)| {
+        let is_type =
+            ["content-type", "c"].iter().any(|it| name.eq_ignore_ascii_case(it.as_bytes()));
+        is_type && value.to_ascii_lowercase().starts_with(b"application/sdp")
+    })
 }
 
 /// A head with each header in one line (RFC 3261 s7.3.1).

@@ -212,7 +212,7 @@ impl Banner {
             }
             let length = 4 + length as usize;
             let is_long = length > OFFER_LEN_MAX;
-            if kind == KEXINIT && is_long {
+            if kind == KEXINIT && is_long && !self.is_over {
                 self.raise(AppEvent::SshLongOffer);
             }
             if kind == KEXINIT && !is_long {

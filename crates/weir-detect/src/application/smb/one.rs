@@ -142,11 +142,11 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
         READ => asked = Asked::Read(file(4)?, LITTLE.long(words, 6)?.into()),
         WRITE => {
             let data = body.named(LITTLE.word(words, 22)?, LITTLE.word(words, 20)?)?;
-            smb.content((0, file(4)?), (None, data, data.len() as u64), head, said);
+            smb.content((0, file(4)?), (None, data, 0), head, said);
         }
         TRANSACTION if LITTLE.word(words, 28) == Some(TRANSACT_PIPE) => {
             let data = body.named(LITTLE.word(words, 24)?, LITTLE.word(words, 22)?)?;
-            smb.content((0, file(30)?), (None, data, data.len() as u64), head, said);
+            smb.content((0, file(30)?), (None, data, 0), head, said);
             asked = Asked::Pipe(file(30)?);
         }
         _ => {}
@@ -205,11 +205,11 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
         }
         (READ, Asked::Read(file, _)) if is_done => {
             let data = body.named(LITTLE.word(words, 12)?, LITTLE.word(words, 10)?)?;
-            smb.content((1, file), (None, data, data.len() as u64), head, said);
+            smb.content((1, file), (None, data, 0), head, said);
         }
         (TRANSACTION, Asked::Pipe(file)) if is_done => {
             let data = body.named(LITTLE.word(words, 14)?, LITTLE.word(words, 12)?)?;
-            smb.content((1, file), (None, data, data.len() as u64), head, said);
+            smb.content((1, file), (None, data, 0), head, said);
         }
         _ => {}
     }
