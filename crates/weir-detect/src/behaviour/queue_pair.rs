@@ -16,8 +16,10 @@ const WINDOW: i32 = 1 << 14;
 const PACKET_NS: u64 = 32;
 /// The smallest path MTU: so many packets may answer a READ at most.
 const MTU_MIN: u32 = 256;
-/// Requests whose content is remembered.
+/// Requests whose content is remembered, and milliseconds for which one is kept that is ahead of
+/// those that come.
 const REMEMBERED: usize = 16;
+const KEPT_MS: u32 = 1_000;
 /// Bytes at each end of a payload that stand for it, and words of 8 bytes elsewhere.
 const ENDS: usize = 48;
 const WORDS: usize = 16;
@@ -43,11 +45,19 @@ pub(super) struct QueuePair {
     open: Option<Operation>,
     /// Bytes of an open WRITE that are to come; `None` where its First was not seen.
     left: Option<u32>,
-    /// PSN and content of the requests before.
-    requests: [(u32, u32); REMEMBERED],
-    next: u8,
+    /// The requests before, each in the place that its PSN says.
+    requests: [Option<Request>; REMEMBERED],
     /// The UDP ports it came from: the last, and another before.
     ports: [u16; 2],
+}
+
+/// A request that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    psn: Psn,
+    content: u32,
+    /// When, in milliseconds.
+    at: u32,
 }
 
 /// What is wrong with a request.
@@ -75,7 +85,12 @@ pub(super) fn is_request(rdma: &Rdma) -> bool {
             | Service::ExtendedReliableConnection
     ) && matches!(
         rdma.opcode.operation(),
-        Operation::Send | Operation::Write | Operation::ReadRequest | Operation::Atomic
+        Operation::Send
+            | Operation::Write
+            | Operation::ReadRequest
+            | Operation::Atomic
+            | Operation::Flush
+            | Operation::AtomicWrite
     )
 }
 
@@ -104,7 +119,7 @@ impl QueuePair {
         let mut wrong = Wrong { is_from_other_port: self.is_other_port(port), ..Wrong::default() };
         if !self.is_known {
             self.is_known = true;
-            self.remember(psn, content);
+            self.is_other(now, psn, content);
             wrong.is_disordered = self.advance(bytes, parsed, rdma, false);
             return wrong;
         }
@@ -117,10 +132,7 @@ impl QueuePair {
         }
         let lost_at_most = (silent_ns / PACKET_NS).saturating_add(WINDOW as u64);
         wrong.is_far = is_far && (ahead < 0 || ahead.unsigned_abs() as u64 > lost_at_most);
-        match self.requests.iter().find(|it| it.0 == psn.value() | 1 << 31) {
-            Some((_, before)) => wrong.is_other = *before != content,
-            None => self.remember(psn, content),
-        }
+        wrong.is_other = self.is_other(now, psn, content);
         if ahead > 0 || is_far {
             // Behind a gap, what is missing may have been the First or the Last.
             wrong.is_disordered = self.advance(bytes, parsed, rdma, ahead == 1);
@@ -158,9 +170,21 @@ impl QueuePair {
         self.left.is_none()
     }
 
-    fn remember(&mut self, psn: Psn, content: u32) {
-        self.requests[usize::from(self.next)] = (psn.value() | 1 << 31, content);
-        self.next = (self.next + 1) % REMEMBERED as u8;
+    /// Whether another request was sent with a PSN; remembers this one if none was.
+    ///
+    /// A request ahead of this one keeps its place, and is compared when its PSN comes: who forges
+    /// one and then others further ahead, to have the first forgotten, is told of by those.
+    fn is_other(&mut self, now: Time, psn: Psn, content: u32) -> bool {
+        let at = (now.0 / 1_000_000) as u32;
+        let place = &mut self.requests[psn.value() as usize % REMEMBERED];
+        match place {
+            Some(it) if it.psn == psn => return it.content != content,
+            Some(it)
+                if (1..=WINDOW).contains(&it.psn.distance(psn))
+                    && at.wrapping_sub(it.at) <= KEPT_MS => {}
+            _ => *place = Some(Request { psn, content, at }),
+        }
+        false
     }
 
     /// Whether the port is the one before the last: two senders take turns.
@@ -299,6 +323,37 @@ pub(super) mod tests {
         assert!(
             reliable.send(RC_SEND_ONLY, 40_000).is_far && !reliable.send(RC_SEND_ONLY, 1).is_far
         );
+    }
+
+    #[test]
+    fn who_has_a_forged_packet_forgotten_by_others_further_ahead_is_told_of_by_those() {
+        let mut given = Given::default();
+        let mut took = |given: &mut Given, psn, payload: &[u8]| {
+            given.take(RC_SEND_ONLY, psn, None, payload).is_other
+        };
+        took(&mut given, 0, b"own ");
+        took(&mut given, 1, b"evil");
+        for psn in 1_000..1_016 {
+            took(&mut given, psn, b"fill");
+        }
+        let told = (1..1_016).filter(|psn| took(&mut given, *psn, b"own "));
+        assert_eq!(told.count(), 16);
+        // A queue pair made anew, a second later, has nothing to do with them.
+        for psn in 5_000..5_016 {
+            took(&mut given, psn, b"old ");
+        }
+        given.now = given.now.plus_ns(1_100_000_000);
+        assert!((4_000..5_016).all(|psn| !took(&mut given, psn, b"new ")));
+    }
+
+    #[test]
+    fn flushes_and_atomic_writes_are_requests() {
+        let mut given = Given::default();
+        given.send(RC_SEND_ONLY, 0);
+        for (psn, opcode) in [(1, 0x1c), (2, 0x1d), (3, 0x04)] {
+            assert_eq!(given.take(opcode, psn, Some(8), &[1; 8]), RIGHT, "{opcode:#x}");
+        }
+        assert!(given.take(0x1d, 2, Some(8), &[2; 8]).is_other);
     }
 
     #[test]
