@@ -7,6 +7,7 @@ use weir_wire::parse::{Encapsulation, Parsed};
 
 use crate::behaviour::FloodView;
 use crate::dataset::Context;
+use crate::headers::Headers;
 use crate::packet::ports;
 use crate::rule::RuleIndex;
 use crate::value::Object;
@@ -116,12 +117,8 @@ pub struct Alert {
     pub destination: End,
     /// IP's protocol number; 0 where there is no IP.
     pub protocol: u8,
-    /// Bytes of its packet from the network header on.
-    pub length: u32,
-    /// IPv4's type of service or IPv6's traffic class.
-    pub traffic_class: u8,
-    /// How many routers it may still pass.
-    pub hop_limit: u8,
+    /// Of its packet.
+    pub headers: Headers,
     /// Type and code, of a message of ICMP.
     pub icmp: Option<(u8, u8)>,
     /// What is spoken, where it is known: `http`, `dns`, `tls`.

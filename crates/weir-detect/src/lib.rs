@@ -58,6 +58,8 @@ mod evaluate;
 
 pub mod alert;
 
+pub mod headers;
+
 pub mod record;
 
 mod value;

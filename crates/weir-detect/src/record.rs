@@ -10,6 +10,7 @@ use crate::buffers::event::AppEvent;
 use crate::decode::Event;
 use crate::detector::{Direction, Marks};
 use crate::flow::Flow;
+use crate::headers::Headers;
 use crate::packet::{View, Vlans, ports};
 use crate::rule::Protocol;
 pub use crate::value::{Object, Value};
@@ -324,12 +325,8 @@ pub struct DropRecord {
     pub destination: End,
     /// IP's protocol number; 0 where there is no IP.
     pub protocol: u8,
-    /// Bytes from the network header on.
-    pub length: u32,
-    /// IPv4's type of service or IPv6's traffic class.
-    pub traffic_class: u8,
-    /// How many routers it may still pass.
-    pub hop_limit: u8,
+    /// Of its packet.
+    pub headers: Headers,
     /// What is spoken, where it is known.
     pub application: Option<&'static str>,
     /// Its flow so far; `None`: it is of none.
@@ -346,9 +343,7 @@ impl DropRecord {
             source: End { address: parsed.source, port: source_port },
             destination: End { address: parsed.destination, port: destination_port },
             protocol: parsed.protocol,
-            length: parsed.end.saturating_sub(parsed.network_offset.into()),
-            traffic_class: parsed.traffic_class,
-            hop_limit: parsed.hop_limit,
+            headers: Headers::of(bytes, parsed),
             application: None,
             flow: None,
         }

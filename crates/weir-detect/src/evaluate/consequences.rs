@@ -12,6 +12,7 @@ use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, Trans
 use crate::conversation::Message;
 use crate::detector::{Decision, Detector, Direction, Unseen};
 use crate::flow::{Flow, put_text};
+use crate::headers::Headers;
 use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::record::DropRecord;
@@ -542,9 +543,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         source: End { address: view.parsed.source, port: view.source_port },
         destination: End { address: view.parsed.destination, port: view.destination_port },
         protocol: view.parsed.protocol,
-        length: view.parsed.end.saturating_sub(view.parsed.network_offset.into()),
-        traffic_class: view.parsed.traffic_class,
-        hop_limit: view.parsed.hop_limit,
+        headers: Headers::of(view.bytes, view.parsed),
         icmp: match view.parsed.transport {
             Transport::Icmp { kind, code } => Some((kind, code)),
             _ => None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowKey, FlowView, RdmaView, TunnelView};
+use weir_detect::headers::{Headers, NetworkFields, TransportFields};
 use weir_detect::{Alert, Blocked, FloodView, Rule, RuleSet, TextScope};
 use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
@@ -24,13 +25,7 @@ pub fn write(alert: &Alert, rules: &RuleSet, marks: &Marks, out: &mut Vec<u8>) {
     push(out, event);
     if matches!(alert.blocked, Blocked::Dropped | Blocked::Rejected) {
         let mut event = head(alert, "drop");
-        let drop = json!({
-            "len": alert.length,
-            "tos": alert.traffic_class,
-            "ttl": alert.hop_limit,
-            "reason": "rules",
-        });
-        event.insert("drop".into(), drop);
+        event.insert("drop".into(), drop_object(&alert.headers, "rules"));
         event.insert("alert".into(), alert_object(alert, rules));
         event.insert("flow".into(), flow_object(&alert.flow));
         if let Some(rdma) = &alert.rdma {
@@ -42,6 +37,42 @@ pub fn write(alert: &Alert, rules: &RuleSet, marks: &Marks, out: &mut Vec<u8>) {
         marks.put(&mut event);
         push(out, event);
     }
+}
+
+/// What `drop` says of a packet that goes no further, and why it does not.
+pub fn drop_object(headers: &Headers, reason: &str) -> Value {
+    let mut object = match headers.network {
+        NetworkFields::Ipv4 { length, service, hops, id } => {
+            json!({ "len": length, "tos": service, "ttl": hops, "ipid": id })
+        }
+        NetworkFields::Ipv6 { length, class, hops, label } => {
+            json!({ "len": length, "tc": class, "hoplimit": hops, "flowlbl": label })
+        }
+        NetworkFields::Other { length, class, hops } => {
+            json!({ "len": length, "tos": class, "ttl": hops })
+        }
+    };
+    match headers.transport {
+        TransportFields::Tcp { sequence, acknowledgment, window, flags, reserved, urgent } => {
+            object["tcpseq"] = sequence.into();
+            object["tcpack"] = acknowledgment.into();
+            object["tcpwin"] = window.into();
+            for (bit, name) in ["fin", "syn", "rst", "psh", "ack", "urg"].into_iter().enumerate() {
+                object[name] = (flags >> bit & 1 == 1).into();
+            }
+            object["tcpres"] = reserved.into();
+            object["tcpurgp"] = urgent.into();
+        }
+        TransportFields::Udp { length } => object["udplen"] = length.into(),
+        // As they lie in the memory of the machines that Suricata mostly runs on.
+        TransportFields::Icmp { id, sequence } => {
+            object["icmp_id"] = id.swap_bytes().into();
+            object["icmp_seq"] = sequence.swap_bytes().into();
+        }
+        TransportFields::Other => {}
+    }
+    object["reason"] = reason.into();
+    object
 }
 
 /// The line of `fast.log`, as Suricata writes it.

@@ -393,13 +393,7 @@ pub fn drop(record: &DropRecord) -> Event {
         event.insert("direction".into(), direction.into());
         event.insert("flow".into(), eve::flow_object(flow));
     }
-    let drop = json!({
-        "len": record.length,
-        "tos": record.traffic_class,
-        "ttl": record.hop_limit,
-        "reason": record.reason,
-    });
-    event.insert("drop".into(), drop);
+    event.insert("drop".into(), eve::drop_object(&record.headers, record.reason));
     event
 }
 
@@ -419,6 +413,8 @@ pub fn anomaly_object(event: Oddity, application: Option<&str>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use weir_detect::headers::{Headers, NetworkFields, TransportFields};
+
     use super::*;
 
     #[test]
@@ -467,14 +463,17 @@ mod tests {
             source: end(1, 49_152),
             destination: end(2, 80),
             protocol: 6,
-            length: 60,
-            traffic_class: 8,
-            hop_limit: 63,
+            headers: Headers {
+                network: NetworkFields::Ipv4 { length: 60, service: 8, hops: 63, id: 7 },
+                transport: TransportFields::Udp { length: 40 },
+            },
             application: Some("http"),
             flow: Some(weir_detect::alert::FlowView::default()),
         };
         let event = drop(&record);
-        let expected = json!({ "len": 60, "tos": 8, "ttl": 63, "reason": "flow drop" });
+        let expected = json!({
+            "len": 60, "tos": 8, "ttl": 63, "ipid": 7, "udplen": 40, "reason": "flow drop"
+        });
         assert_eq!((&event["event_type"], &event["drop"]), (&"drop".into(), &expected));
         assert_eq!((&event["src_ip"], &event["dest_port"]), (&"192.0.2.1".into(), &80.into()));
         assert!(event.contains_key("flow_id") && event.contains_key("community_id"), "{event:?}");

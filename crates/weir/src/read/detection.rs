@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
+use weir_detect::headers::Headers;
 use weir_detect::record::Oddity;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
@@ -545,7 +546,8 @@ impl<W: Write> Look<W> {
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));
         }
-        event.insert("drop".into(), eve::drop_object(layer, reason));
+        let headers = Headers::of(layer.bytes, &layer.parsed);
+        event.insert("drop".into(), sink::drop_object(&headers, reason));
         let blocking = |it: &&Alert| it.blocked != Blocked::No;
         if let Some(alert) = alerts.iter().find(blocking) {
             event.insert("alert".into(), sink::alert_object(alert, &self.rules));

@@ -105,51 +105,6 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     }
 }
 
-/// What `drop` says of a packet that goes no further: of its headers, what Linux's logs say.
-pub fn drop_object(layer: &Layer<'_>, reason: &str) -> Value {
-    let parsed = &layer.parsed;
-    let header = layer.bytes.get(parsed.network_offset.into()..).unwrap_or_default();
-    let transport = layer.bytes.get(parsed.transport_offset.into()..).unwrap_or_default();
-    let mut object = match (parsed.network, header) {
-        (Network::Ipv4, [_, tos, a, b, c, d, ..]) => json!({
-            "len": u16::from_be_bytes([*a, *b]),
-            "tos": tos,
-            "ttl": parsed.hop_limit,
-            "ipid": u16::from_be_bytes([*c, *d]),
-        }),
-        (Network::Ipv6, [_, second, a, b, c, d, ..]) => json!({
-            "len": u16::from_be_bytes([*c, *d]),
-            "tc": parsed.traffic_class,
-            "hoplimit": parsed.hop_limit,
-            "flowlbl": u32::from_be_bytes([0, second & 15, *a, *b]),
-        }),
-        _ => json!({}),
-    };
-    match (parsed.transport, transport) {
-        (Transport::Tcp { sequence, acknowledgment, flags, .. }, tcp) if tcp.len() >= 20 => {
-            object["tcpseq"] = sequence.into();
-            object["tcpack"] = acknowledgment.into();
-            object["tcpwin"] = u16::from_be_bytes([tcp[14], tcp[15]]).into();
-            for (bit, name) in ["fin", "syn", "rst", "psh", "ack", "urg"].into_iter().enumerate() {
-                object[name] = (flags >> bit & 1 == 1).into();
-            }
-            object["tcpres"] = (tcp[12] & 15).into();
-            object["tcpurgp"] = u16::from_be_bytes([tcp[18], tcp[19]]).into();
-        }
-        (Transport::Udp { .. }, [_, _, _, _, a, b, ..]) => {
-            object["udplen"] = u16::from_be_bytes([*a, *b]).into();
-        }
-        (Transport::Icmp { .. }, [_, _, _, _, a, b, c, d, ..]) => {
-            // As they lie in the memory of the machines that Suricata mostly runs on.
-            object["icmp_id"] = u16::from_le_bytes([*a, *b]).into();
-            object["icmp_seq"] = u16::from_le_bytes([*c, *d]).into();
-        }
-        _ => {}
-    }
-    object["reason"] = reason.into();
-    object
-}
-
 /// The addresses of a frame of Ethernet.
 pub fn ether(parsed: &Parsed) -> Value {
     let link = &parsed.link;
