@@ -7,6 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use weir_detect::tunnels::TunnelPorts;
+
 use crate::access::AccessPolicy;
 use crate::detect::Rules;
 use crate::plain::Blocks;
@@ -299,6 +301,8 @@ pub struct Policy {
     pub rules: Option<Rules>,
     /// What becomes of packets that cannot be looked into.
     pub exceptions: Exceptions,
+    /// The UDP ports at which datagrams carry packets that rules and lines look at.
+    pub tunnels: TunnelPorts,
     /// Who is blocked, whatever else is allowed; `None`: nobody.
     pub blocks: Option<Arc<Blocks>>,
     selectors: Selectors,
@@ -327,6 +331,7 @@ impl Policy {
             access: None,
             rules: None,
             exceptions: Exceptions::default(),
+            tunnels: TunnelPorts::default(),
             blocks: None,
             selectors: Selectors::default(),
             everything: None,

@@ -328,7 +328,7 @@ pub(super) mod tests {
     #[test]
     fn who_has_a_forged_packet_forgotten_by_others_further_ahead_is_told_of_by_those() {
         let mut given = Given::default();
-        let mut took = |given: &mut Given, psn, payload: &[u8]| {
+        let took = |given: &mut Given, psn, payload: &[u8]| {
             given.take(RC_SEND_ONLY, psn, None, payload).is_other
         };
         took(&mut given, 0, b"own ");

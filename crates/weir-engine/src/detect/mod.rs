@@ -22,6 +22,7 @@ use weir_detect::dataset::Change;
 use weir_detect::record::{
     AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, UnitRecord,
 };
+use weir_detect::tunnels::TunnelPorts;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits,
     Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
@@ -294,9 +295,9 @@ impl Detection {
 
     /// Writes what rules replace into the frame that was judged last, if it goes on.
     #[inline]
-    pub(crate) fn replace(&mut self, frame: &mut Frame<'_>, parsed: &Parsed) {
+    pub(crate) fn replace(&mut self, frame: &mut Frame<'_>, parsed: &Parsed, tunnels: TunnelPorts) {
         if self.replacing.waits() {
-            self.replacing.write(frame, parsed);
+            self.replacing.write(frame, parsed, tunnels);
         }
     }
 

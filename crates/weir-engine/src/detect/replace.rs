@@ -5,7 +5,8 @@
 //!   judged, passes --texts--> wait --> the frame goes on --> written, checksum corrected
 //! ```
 
-use weir_detect::{Replacement, tunnels};
+use weir_detect::Replacement;
+use weir_detect::tunnels::TunnelPorts;
 use weir_wire::checksum::{Sum, updated};
 use weir_wire::frame::Frame;
 use weir_wire::parse::{Parsed, Transport};
@@ -37,13 +38,15 @@ impl Replacing {
 
     /// Writes it.
     #[cold]
-    pub(super) fn write(&mut self, frame: &mut Frame<'_>, parsed: &Parsed) {
+    pub(super) fn write(&mut self, frame: &mut Frame<'_>, parsed: &Parsed, tunnels: TunnelPorts) {
         let offload = frame.meta.offload.checksum;
         // Of the pseudo header alone: what the datagram carries is no part of it yet.
         let is_partial = offload.is_some_and(|it| it.start == parsed.transport_offset);
         let bytes = frame.bytes_mut();
+        let may_change = parsed.rdma.is_none() && !tunnels.wraps(parsed);
         for text in self.waiting.drain(..) {
-            match write(bytes, parsed, is_partial, &text) {
+            let written = may_change.then(|| write(bytes, parsed, is_partial, &text)).flatten();
+            match written {
                 Some(()) => self.replaced += 1,
                 None => self.left += 1,
             }
@@ -60,7 +63,6 @@ fn write(
 ) -> Option<()> {
     let transport = usize::from(parsed.transport_offset);
     let (field, may_lack) = match parsed.transport {
-        _ if parsed.rdma.is_some() || tunnels::wraps(parsed) => return None,
         Transport::Tcp { .. } => (transport + 16, false),
         Transport::Udp { .. } => (transport + 6, true),
         _ => return None,

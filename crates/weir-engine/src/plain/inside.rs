@@ -15,7 +15,7 @@
 //! packets of a tunnel do.
 
 use weir_detect::fragments::{Cause, Fragments, GivenUp, Policy};
-use weir_detect::tunnels;
+use weir_detect::tunnels::{self, TunnelPorts};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, parse};
 
@@ -75,6 +75,7 @@ pub(crate) struct Abandoned {
 pub(super) struct Inside {
     fragments: Fragments,
     exceptions: Exceptions,
+    tunnels: TunnelPorts,
     /// What receivers may read in several ways is dropped.
     refuses: bool,
     /// Of the frame that is looked into.
@@ -86,12 +87,19 @@ impl Inside {
     pub(super) fn new(exceptions: Exceptions, seed: u64) -> Self {
         let fragments = Fragments::new(Policy::default(), seed);
         let counters = InsideCounters::default();
-        Self { fragments, exceptions, refuses: false, aside: None, counters }
+        let tunnels = TunnelPorts::default();
+        Self { fragments, exceptions, tunnels, refuses: false, aside: None, counters }
     }
 
     /// Other exceptions; pieces that wait go on waiting. `holds`: they wait in our hands.
-    pub(super) fn renew(&mut self, exceptions: Exceptions, refuses: bool, holds: bool) {
-        (self.exceptions, self.refuses) = (exceptions, refuses);
+    pub(super) fn renew(
+        &mut self,
+        exceptions: Exceptions,
+        refuses: bool,
+        holds: bool,
+        tunnels: TunnelPorts,
+    ) {
+        (self.exceptions, self.refuses, self.tunnels) = (exceptions, refuses, tunnels);
         self.fragments.refuse_conflicts(refuses);
         if self.fragments.are_held() != holds {
             self.fragments.set_held(holds);
@@ -210,7 +218,7 @@ impl Inside {
         (depth, carriers): (usize, u8),
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        if !tunnels::wraps(parsed) {
+        if !self.tunnels.wraps(parsed) {
             return Ok(());
         }
         let is_overtagged = tunnels::is_overtagged(parsed);
@@ -230,7 +238,7 @@ impl Inside {
         if parsed.fault.is_some() && parsed.tunnel.is_none() {
             return Ok(());
         }
-        let Some((start, link, _)) = tunnels::inner(bytes, parsed) else { return Ok(()) };
+        let Some((start, link, _)) = self.tunnels.inner(bytes, parsed) else { return Ok(()) };
         let carried = bytes.get(start..parsed.end as usize).filter(|it| !it.is_empty());
         let Some(carried) = carried else { return Ok(()) };
         self.counters.carried += 1;

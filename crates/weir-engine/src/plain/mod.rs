@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use weir_detect::alert::TunnelView;
-use weir_detect::{Alert, Packet, RuleSet, tunnels};
+use weir_detect::tunnels::TunnelPorts;
+use weir_detect::{Alert, Packet, RuleSet};
 use weir_wire::bth::Qpn;
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Frame, Link, Meta, Time};
@@ -54,6 +55,8 @@ pub(crate) struct Plain {
     gate: Option<Gate>,
     /// `None`: nobody looks into what packets carry.
     inside: Option<Box<Inside>>,
+    /// Where datagrams carry packets.
+    tunnels: TunnelPorts,
     /// One more that judges, of who embeds the engine.
     added: Option<Box<dyn Judge>>,
     icrc: Icrc,
@@ -67,8 +70,20 @@ impl Plain {
     /// A joint that only counts.
     pub(crate) fn new(meter: Meter) -> Self {
         let (access, detection, gate, inside, added) = (None, None, None, None, None);
+        let tunnels = TunnelPorts::default();
         let (icrc, is_one_of_several, aside) = (Icrc::Check, false, None);
-        Self { meter, access, detection, gate, inside, added, icrc, is_one_of_several, aside }
+        Self {
+            meter,
+            access,
+            detection,
+            gate,
+            inside,
+            tunnels,
+            added,
+            icrc,
+            is_one_of_several,
+            aside,
+        }
     }
 
     /// Leaves datagrams that came in pieces to whoever has their flow (see [`Aside::datagram`]),
@@ -162,6 +177,7 @@ impl Plain {
     }
 
     fn renew_inside(&mut self, policy: &Policy) {
+        self.tunnels = policy.tunnels;
         let exceptions = match self.access {
             None => policy.exceptions,
             Some(_) => Exceptions { layers: Exception::Drop, fragments: Exception::Drop },
@@ -180,7 +196,7 @@ impl Plain {
             let seed = rules.map_or(0, |rules| rules.limits.seed);
             Box::new(Inside::new(exceptions, seed))
         });
-        inside.renew(exceptions, refuses, enforces);
+        inside.renew(exceptions, refuses, enforces, policy.tunnels);
     }
 
     /// Judges what a packet carries, or is the last piece of.
@@ -282,7 +298,7 @@ impl Plain {
         let by_lines = self.access.as_ref().is_none_or(|access| access.settles(parsed));
         let by_rules = self.detection.as_ref().is_none_or(|it| it.is_settled());
         let by_others = self.added.is_none();
-        by_lines && by_rules && by_others && (self.inside.is_none() || !tunnels::wraps(parsed))
+        by_lines && by_rules && by_others && (self.inside.is_none() || !self.tunnels.wraps(parsed))
     }
 
     /// How often packets were looked into.
@@ -308,7 +324,7 @@ impl Plain {
     ) -> Result<Option<Observed>, DropReason> {
         let passed = self.judge(side, frame, parsed, place)?;
         if let Some(detection) = &mut self.detection {
-            detection.replace(frame, parsed);
+            detection.replace(frame, parsed, self.tunnels);
         }
         Ok(passed)
     }
@@ -332,7 +348,7 @@ impl Plain {
         if let Some(judge) = &mut self.added {
             judge.judge(side, frame, parsed).inspect_err(|_| *place = FlowPlace::default())?;
         }
-        let wraps = self.inside.is_some() && tunnels::wraps(parsed);
+        let wraps = self.inside.is_some() && self.tunnels.wraps(parsed);
         if !wraps
             && offload.segmentation.is_none()
             && self.meter.observe_follower(time, parsed, original_len, *place)
@@ -373,7 +389,7 @@ impl Plain {
         }
         if judged.is_ok()
             && let Some(inside) = &mut self.inside
-            && tunnels::wraps(parsed)
+            && self.tunnels.wraps(parsed)
         {
             judged = if self.is_one_of_several && parsed.fragment.is_some() {
                 let taken = inside.take_piece(frame.meta.time, frame.bytes(), parsed);
@@ -421,9 +437,9 @@ impl Plain {
         if let Some(detection) = detection {
             let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
             detection.judge(Side::Wire, frame, parsed, None, is_spared)?;
-            detection.replace(frame, parsed);
+            detection.replace(frame, parsed, self.tunnels);
         }
-        if !tunnels::wraps(parsed) {
+        if !self.tunnels.wraps(parsed) {
             return Ok(());
         }
         self.pass_inside(Side::Wire, frame, parsed).inspect_err(|reason| {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use weir_detect::tunnels::Ports;
 use weir_detect::{Flood, FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
 use weir_engine::plain::{Block, Blocks};
@@ -269,6 +270,21 @@ fn what_tunnels_carry_is_judged_as_it_were_outside() {
     gateway.receive(Side::Wire, &[evil]);
     gateway.engine.take_alerts(&mut |alert, _| assert_eq!(alert.tunnel, None));
     assert_eq!(gateway.engine.inside_counters().carried, 10);
+}
+
+#[test]
+fn datagrams_are_looked_into_at_the_ports_that_are_named() {
+    let evil = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so evil"));
+    let header = [8, 0, 0, 0, 0, 0, 7, 0];
+    let datagram = udp_payload(8472, &[&header[..], &evil].concat());
+    let elsewhere = ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, 0, &datagram);
+    let mut usual = gateway(EVIL, |_| ());
+    assert_eq!(usual.receive(Side::Wire, &[vxlan(&evil), elsewhere.clone()]).len(), 1);
+    let mut other = gateway(EVIL, |policy| {
+        policy.tunnels.vxlan = Ports::of(&[8472]).unwrap();
+    });
+    assert_eq!(other.receive(Side::Wire, &[vxlan(&evil), elsewhere]).len(), 1);
+    assert_eq!(other.dropped(Side::Wire, DropReason::Rule), 1);
 }
 
 #[test]

@@ -6,13 +6,16 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use weir_detect::tunnels;
+use weir_detect::tunnels::{Ports, TunnelPorts};
 use weir_wire::frame::Link;
 use weir_wire::parse::{Network, Parsed, parse};
 use weir_wire::udp::PORT_ROCE_V2;
 
 use crate::sink::eve;
 use crate::sqlite::AlertRow;
+
+/// Where a gateway may have looked for VXLAN: the standard's port, and Linux's own.
+const EVERY_VXLAN: Ports = Ports::These([4789, 8472, 0, 0]);
 
 /// Packets within a packet that are looked at, at most, as `weir read` does.
 const LAYERS_MAX: usize = 16;
@@ -54,12 +57,13 @@ impl FlowFilter {
     /// A fragment that does not say its ports is taken by its addresses.
     pub fn takes(&self, mut bytes: &[u8], mut original_len: u32) -> bool {
         let mut link = Link::Ethernet;
+        let tunnels = TunnelPorts { vxlan: EVERY_VXLAN, ..TunnelPorts::default() };
         for _ in 0..LAYERS_MAX {
             let parsed = parse(bytes, link, original_len);
             if self.is_of(bytes, &parsed) {
                 return true;
             }
-            let Some((start, inside, _)) = tunnels::inner(bytes, &parsed) else { return false };
+            let Some((start, inside, _)) = tunnels.inner(bytes, &parsed) else { return false };
             let Some(carried) = bytes.get(start..) else { return false };
             (bytes, link) = (carried, inside);
             original_len = original_len.saturating_sub(start as u32);

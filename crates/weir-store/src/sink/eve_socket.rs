@@ -127,6 +127,10 @@ impl EveSocket {
     /// What waits is lost: nobody will take it any more.
     pub(super) fn give_up(&mut self, count: Count<'_>) {
         self.send(count);
+        if !self.waiting.is_empty() {
+            let (path, events) = (self.wanted.path.display(), self.waiting.len());
+            tracing::warn!(%path, events, "nobody took these EVE events: they are lost");
+        }
         let lost = self.waiting.drain(..).filter_map(|it| it.told);
         lost.for_each(|told| count(told, false));
         self.waiting_bytes = 0;

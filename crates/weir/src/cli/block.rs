@@ -24,7 +24,7 @@ allow list is dropped by no block (`weir allow`).
 
 Examples:
   weir block add 192.0.2.7 --ttl 1h --reason \"guesses keys\"
-  weir block add 198.51.100.0/24
+  weir block add 198.51.100.0/24 2001:db8::/32
   weir block list --json
   weir block remove 192.0.2.7
 
@@ -67,7 +67,8 @@ enum BlockCommand {
     /// Drop what an address or prefix sends
     Add {
         /// 192.0.2.7, 198.51.100.0/24, 2001:db8::/32, or a GID
-        prefix: Prefix,
+        #[arg(required = true, value_name = "PREFIX")]
+        prefixes: Vec<Prefix>,
         /// For so long (90s, 10m, 1h, 7d); left out: until it is removed
         #[arg(long, value_name = "TIME", value_parser = ttl)]
         ttl: Option<Duration>,
@@ -91,7 +92,8 @@ enum BlockCommand {
     /// Drop it no longer
     Remove {
         /// As `weir block list` shows it
-        prefix: Prefix,
+        #[arg(required = true, value_name = "PREFIX")]
+        prefixes: Vec<Prefix>,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -102,7 +104,8 @@ enum AllowCommand {
     /// Never drop what an address or prefix sends
     Add {
         /// 192.0.2.9, 198.51.100.0/24, 2001:db8::/32, or a GID
-        prefix: Prefix,
+        #[arg(required = true, value_name = "PREFIX")]
+        prefixes: Vec<Prefix>,
         /// Why, for who reads the list
         #[arg(long, default_value = "", hide_default_value = true, value_parser = reason)]
         reason: String,
@@ -123,7 +126,8 @@ enum AllowCommand {
     /// Judge it like others
     Remove {
         /// As `weir allow list` shows it
-        prefix: Prefix,
+        #[arg(required = true, value_name = "PREFIX")]
+        prefixes: Vec<Prefix>,
         #[command(flatten)]
         gateway: GatewayArgs,
     },
@@ -181,29 +185,24 @@ fn ttl(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// No gateway answers, or it refuses.
 pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
-    let (request, gateway) = match &args.command {
-        BlockCommand::Add { prefix, ttl, reason, force, gateway } => {
-            let (prefix, force) = (*prefix, *force);
-            must_be_forced(prefix, force, "nothing would pass; --force blocks it")?;
-            let (ttl_s, reason) = (ttl.map(|it| it.as_secs()), reason.clone());
-            (BlocksRequest::Block { prefix, ttl_s, reason, force }, gateway.clone())
+    let (requests, gateway): (Vec<_>, _) = match &args.command {
+        BlockCommand::Add { prefixes, ttl, reason, force, gateway } => {
+            must_be_forced(prefixes, *force, "nothing would pass; --force blocks it")?;
+            let request = |prefix: &Prefix| BlocksRequest::Block {
+                prefix: *prefix,
+                ttl_s: ttl.map(|it| it.as_secs()),
+                reason: reason.clone(),
+                force: *force,
+            };
+            (prefixes.iter().map(request).collect(), gateway.clone())
         }
-        BlockCommand::List { named, gateway } => (BlocksRequest::List, gateway.or(named)),
-        BlockCommand::Remove { prefix, gateway } => {
-            (BlocksRequest::Unblock { prefix: *prefix }, gateway.clone())
+        BlockCommand::List { named, gateway } => (vec![BlocksRequest::List], gateway.or(named)),
+        BlockCommand::Remove { prefixes, gateway } => {
+            let request = |prefix: &Prefix| BlocksRequest::Unblock { prefix: *prefix };
+            (prefixes.iter().map(request).collect(), gateway.clone())
         }
     };
-    let done = done(&request);
-    let lists = ask(request.clone(), &gateway)?;
-    if let Some(but) = but(&request, &lists) {
-        eprintln!("weir: warning: {but}");
-    }
-    match (gateway.json, done) {
-        (true, _) => print_json(&lists.blocks)?,
-        (false, Some(done)) => println!("{done}"),
-        (false, None) => show_blocks(&lists)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    run(requests, &gateway, show_blocks, |lists| print_json(&lists.blocks))
 }
 
 /// Runs `weir allow`.
@@ -211,27 +210,47 @@ pub fn run_block(args: &BlockArgs) -> Result<ExitCode> {
 /// # Errors
 /// No gateway answers, or it refuses.
 pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
-    let (request, gateway) = match &args.command {
-        AllowCommand::Add { prefix, reason, force, gateway } => {
-            let (prefix, reason, force) = (*prefix, reason.clone(), *force);
-            must_be_forced(
-                prefix,
-                force,
-                "no block and no rule would drop anything; --force allows it",
-            )?;
-            (BlocksRequest::Allow { prefix, reason, force }, gateway.clone())
+    let (requests, gateway): (Vec<_>, _) = match &args.command {
+        AllowCommand::Add { prefixes, reason, force, gateway } => {
+            let what = "no block and no rule would drop anything; --force allows it";
+            must_be_forced(prefixes, *force, what)?;
+            let request = |prefix: &Prefix| BlocksRequest::Allow {
+                prefix: *prefix,
+                reason: reason.clone(),
+                force: *force,
+            };
+            (prefixes.iter().map(request).collect(), gateway.clone())
         }
-        AllowCommand::List { named, gateway } => (BlocksRequest::List, gateway.or(named)),
-        AllowCommand::Remove { prefix, gateway } => {
-            (BlocksRequest::Disallow { prefix: *prefix }, gateway.clone())
+        AllowCommand::List { named, gateway } => (vec![BlocksRequest::List], gateway.or(named)),
+        AllowCommand::Remove { prefixes, gateway } => {
+            let request = |prefix: &Prefix| BlocksRequest::Disallow { prefix: *prefix };
+            (prefixes.iter().map(request).collect(), gateway.clone())
         }
     };
-    let done = done(&request);
-    let lists = ask(request, &gateway)?;
-    match (gateway.json, done) {
-        (true, _) => print_json(&lists.allowed)?,
-        (false, Some(done)) => println!("{done}"),
-        (false, None) => show_allowed(&lists)?,
+    run(requests, &gateway, show_allowed, |lists| print_json(&lists.allowed))
+}
+
+/// Asks for each of them in turn and says what is so then; ends at the first that is refused.
+fn run(
+    requests: Vec<BlocksRequest>,
+    gateway: &GatewayArgs,
+    show: impl Fn(&BlocksSnapshot) -> Result<()>,
+    print_json: impl Fn(&BlocksSnapshot) -> Result<()>,
+) -> Result<ExitCode> {
+    let mut lists = BlocksSnapshot::default();
+    for request in requests {
+        lists = ask(request.clone(), gateway)?;
+        if let Some(but) = but(&request, &lists) {
+            eprintln!("weir: warning: {but}");
+        }
+        match done(&request) {
+            _ if gateway.json => {}
+            Some(done) => println!("{done}"),
+            None => show(&lists)?,
+        }
+    }
+    if gateway.json {
+        print_json(&lists)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -255,9 +274,11 @@ fn done(request: &BlocksRequest) -> Option<String> {
 }
 
 /// Refuses everybody where nobody says that everybody is meant.
-fn must_be_forced(prefix: Prefix, force: bool, what: &str) -> Result<(), WrongUse> {
-    match prefix.length_bits() {
-        0 if !force => Err(WrongUse(format!("{prefix} is everybody: {what} all the same"))),
+fn must_be_forced(prefixes: &[Prefix], force: bool, what: &str) -> Result<(), WrongUse> {
+    match prefixes.iter().find(|it| it.length_bits() == 0) {
+        Some(prefix) if !force => {
+            Err(WrongUse(format!("{prefix} is everybody: {what} all the same")))
+        }
         _ => Ok(()),
     }
 }

@@ -25,6 +25,9 @@
 //! memory_mib = 1024                 # [1024] memory for what flows say, per pair; then the flows
 //!                                   # that were silent longest are forgotten
 //! bypass_mib = 0                    # [0: never] stop inspecting a connection after so many MiB
+//! tunnel_ports = { vxlan = [4789, 8472] }   # [4789] UDP ports, at most four of each kind, whose
+//!                                   # datagrams are looked into; likewise geneve [6081], teredo
+//!                                   # [3544]
 //! checksums = "verify"              # [verify] verify | trust: accept wrong TCP checksums
 //!
 //! [rules.exceptions]                # what cannot be inspected: "pass" (counted) or "drop"; a pair
@@ -48,6 +51,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
+use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
 use weir_detect::{FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
@@ -110,7 +114,19 @@ pub struct Written {
     #[serde(default)]
     pub checksums: Checksums,
     #[serde(default)]
+    pub tunnel_ports: WrittenTunnelPorts,
+    #[serde(default)]
     pub exceptions: WrittenExceptions,
+}
+
+/// `tunnel_ports`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the keys are documented in the module's format")]
+pub struct WrittenTunnelPorts {
+    pub vxlan: Option<Several<u16>>,
+    pub geneve: Option<Several<u16>>,
+    pub teredo: Option<Several<u16>>,
 }
 
 /// `[rules.exceptions]`.
@@ -253,6 +269,8 @@ pub struct Detection {
     pub checksums: Checksums,
     /// What becomes of what cannot be looked into.
     pub exceptions: Exceptions,
+    /// Where datagrams carry packets that are looked at.
+    pub tunnels: TunnelPorts,
     /// Whether connections whose beginning was not seen are dropped.
     pub drops_midstream: bool,
     /// Whether data that finds no room behind a gap is.
@@ -356,6 +374,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
             layers: written.exceptions.layers.into(),
             fragments: written.exceptions.fragments.unwrap_or(WrittenException::Drop).into(),
         },
+        tunnels: tunnels(&written.tunnel_ports, problems),
         drops_midstream,
         drops_conflicts: written.exceptions.conflicts != Some(WrittenException::Pass),
         drops_parser_errors: written.exceptions.parser_errors == WrittenException::Drop,
@@ -365,6 +384,30 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         warnings: Vec::new(),
         digest: 0,
     })
+}
+
+/// Where datagrams carry packets.
+fn tunnels(written: &WrittenTunnelPorts, problems: &mut Problems) -> TunnelPorts {
+    let usual = TunnelPorts::default();
+    let mut ports = |name: &str, written: &Option<Several<u16>>, usual: Ports| {
+        let Some(written) = written else { return usual };
+        let numbers: Vec<u16> = written.0.iter().map(|it| *it.get_ref()).collect();
+        match Ports::of(&numbers).filter(|_| !numbers.contains(&0)) {
+            Some(ports) => ports,
+            None => {
+                problems.error_in_file(
+                    &format!("tunnel_ports: `{name}` names {} ports, or port 0", numbers.len()),
+                    &format!("name at most {PORTS_MAX} ports from 1 to 65535"),
+                );
+                usual
+            }
+        }
+    };
+    TunnelPorts {
+        vxlan: ports("vxlan", &written.vxlan, usual.vxlan),
+        geneve: ports("geneve", &written.geneve, usual.geneve),
+        teredo: ports("teredo", &written.teredo, usual.teredo),
+    }
 }
 
 /// Where alerts go.

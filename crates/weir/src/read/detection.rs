@@ -17,6 +17,7 @@ use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
 use weir_detect::headers::Headers;
 use weir_detect::record::Oddity;
+use weir_detect::tunnels::TunnelPorts;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
     FlowTable, Limits, Packet, RuleIndex, RuleSet, TextScope, Vlans,
@@ -160,8 +161,8 @@ pub struct Options {
     pub looks_into_encrypted: [bool; 2],
     /// Whether connections of TLS, and of SSH, are looked at no further then.
     pub bypasses_encrypted: [bool; 2],
-    /// What carries other packets and is not opened, by the names of [`Layer::source`].
-    pub unopened: Vec<&'static str>,
+    /// Where datagrams carry packets.
+    pub tunnels: TunnelPorts,
     /// Layers of one packet, at most; as many as there may be at all unless told otherwise.
     pub layers_max: Option<usize>,
     /// How fragments that overlap are put together.
@@ -222,7 +223,7 @@ impl<W: Write> Detection<W> {
         });
         let mut layers = Layers::new(options.policy, seed);
         layers.set_hosts(rules.hosts().clone());
-        layers.open_less(options.unopened.clone(), options.layers_max);
+        layers.open(options.tunnels, options.layers_max);
         if options.checksums == Checksums::Trusted {
             layers.take_wrong_headers();
         }

@@ -12,7 +12,7 @@ use weir_detect::Vlans;
 use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::hosts::Hosts;
-use weir_detect::tunnels::inner;
+use weir_detect::tunnels::TunnelPorts;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
 
@@ -77,8 +77,8 @@ pub struct Layers {
     largest: u64,
     /// Events, by their whole names.
     events: Vec<(&'static str, u64)>,
-    /// What carries other packets and is not opened.
-    unopened: Vec<&'static str>,
+    /// Where datagrams carry others.
+    tunnels: TunnelPorts,
     layers_max: usize,
 }
 
@@ -89,13 +89,13 @@ impl Layers {
     /// One that puts fragments together as systems of this kind do.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let fragments = Fragments::new(policy, seed);
-        let (counts, events, unopened) = (Vec::new(), Vec::new(), Vec::new());
-        Self { fragments, counts, largest: 0, events, unopened, layers_max: LAYERS_MAX }
+        let (counts, events, tunnels) = (Vec::new(), Vec::new(), TunnelPorts::default());
+        Self { fragments, counts, largest: 0, events, tunnels, layers_max: LAYERS_MAX }
     }
 
-    /// Packets that are carried in such a way are not looked at, nor layers beyond so many.
-    pub fn open_less(&mut self, unopened: Vec<&'static str>, layers_max: Option<usize>) {
-        self.unopened = unopened;
+    /// Looks into datagrams at such ports, and at no layers beyond so many.
+    pub fn open(&mut self, tunnels: TunnelPorts, layers_max: Option<usize>) {
+        self.tunnels = tunnels;
         self.layers_max = layers_max.map_or(LAYERS_MAX, |it| it.min(LAYERS_MAX));
     }
 
@@ -187,10 +187,7 @@ impl Layers {
         if parsed.fault.is_some() && parsed.tunnel.is_none() {
             return;
         }
-        let Some((start, link, source)) = inner(bytes, &parsed) else { return };
-        if self.unopened.contains(&source) {
-            return;
-        }
+        let Some((start, link, source)) = self.tunnels.inner(bytes, &parsed) else { return };
         let end = parsed.end as usize;
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
             self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);
@@ -224,13 +221,13 @@ impl Layers {
             Transport::None => {}
         }
         match parsed.tunnel.map(|it| it.kind) {
-            Some(TunnelKind::Vxlan) => self.count("vxlan"),
-            Some(TunnelKind::Geneve) => self.count("geneve"),
             Some(TunnelKind::Erspan) => self.count("erspan"),
             _ if parsed.protocol == GRE => self.count("gre"),
             _ => {}
         }
         match (layer.source, parsed.network) {
+            ("vxlan encapsulation", _) => self.count("vxlan"),
+            ("geneve encapsulation", _) => self.count("geneve"),
             ("teredo tunnel", _) => self.count("teredo"),
             ("ipv4 tunnel", Network::Ipv4) => self.count("ipv4_in_ipv4"),
             ("ipv4 tunnel", Network::Ipv6) => self.count("ipv6_in_ipv4"),

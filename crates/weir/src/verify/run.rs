@@ -10,6 +10,7 @@ use serde_json::Value;
 use weir_detect::fragments::Policy;
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
+use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
 use weir_detect::{Action, LoadOptions, Variables};
 use weir_store::sink::eve_dns::DnsVersion;
 
@@ -172,7 +173,7 @@ fn options(case: &Case) -> Options {
         drops_invalid: case.is_inline && case.is_on("stream.drop-invalid", true),
         looks_into_encrypted: encryption(case, "full"),
         bypasses_encrypted: encryption(case, "bypass"),
-        unopened: unopened(case),
+        tunnels: tunnels(case),
         layers_max: case.setting("decoder.max-layers").and_then(|it| it.parse().ok()),
         policy: Policy::default(),
         events,
@@ -331,22 +332,30 @@ fn encryption(case: &Case, how: &str) -> [bool; 2] {
     })
 }
 
-/// Tunnels that are not opened: switched off, or with ports that are not those that we know.
-fn unopened(case: &Case) -> Vec<&'static str> {
-    let tunnels = [
-        ("vxlan", "4789", "vxlan encapsulation"),
-        ("geneve", "6081", "geneve encapsulation"),
-        ("teredo", "3544", "teredo tunnel"),
-    ];
-    let is_off = |name: &str, port: &str| {
-        let ports = case.setting(&format!("decoder.{name}.ports"));
-        let is_other = |it: &String| {
-            !it.contains(port) && it != "any" && it.chars().any(|it| it.is_ascii_digit())
-        };
-        !case.is_on(&format!("decoder.{name}.enabled"), true)
-            || ports.as_ref().is_some_and(is_other)
+/// Where datagrams carry packets. Suricata's own settings name Teredo's port, its program has none.
+fn tunnels(case: &Case) -> TunnelPorts {
+    let usual = TunnelPorts::default();
+    let ports = |name: &str, unsaid: Ports, usual: Ports| {
+        if !case.is_on(&format!("decoder.{name}.enabled"), true) {
+            return Ports::NONE;
+        }
+        let Some(said) = case.setting(&format!("decoder.{name}.ports")) else { return unsaid };
+        let numbers = said.split(|it: char| !it.is_ascii_digit()).filter_map(|it| it.parse().ok());
+        let numbers: Vec<u16> = numbers.take(PORTS_MAX).collect();
+        match said.trim() {
+            "any" => Ports::Any,
+            // Variables have their usual values.
+            _ if numbers.is_empty() => usual,
+            _ => Ports::of(&numbers).unwrap_or(usual),
+        }
     };
-    tunnels.iter().filter(|it| is_off(it.0, it.1)).map(|it| it.2).collect()
+    let TunnelPorts { vxlan, geneve, teredo } = usual;
+    let unsaid = if case.has_settings { Ports::Any } else { teredo };
+    TunnelPorts {
+        vxlan: ports("vxlan", vxlan, vxlan),
+        geneve: ports("geneve", geneve, geneve),
+        teredo: ports("teredo", unsaid, teredo),
+    }
 }
 
 /// The applications among `types`, and what is told of them.

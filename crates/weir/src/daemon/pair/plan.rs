@@ -76,6 +76,7 @@ fn plan(
     if let Some(detection) = &settings.detection {
         policy.rules = detection.of_worker(pair.workers, seed);
         policy.exceptions = detection.exceptions;
+        policy.tunnels = detection.tunnels;
     }
     policy.blocks = Some(Arc::clone(store.blocks.shared()));
     let (mut by_weir, mut by_kernel, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
