@@ -391,17 +391,14 @@ fn tunnels(written: &WrittenTunnelPorts, problems: &mut Problems) -> TunnelPorts
     let usual = TunnelPorts::default();
     let mut ports = |name: &str, written: &Option<Several<u16>>, usual: Ports| {
         let Some(written) = written else { return usual };
-        let numbers: Vec<u16> = written.0.iter().map(|it| *it.get_ref()).collect();
-        match Ports::of(&numbers).filter(|_| !numbers.contains(&0)) {
-            Some(ports) => ports,
-            None => {
-                problems.error_in_file(
-                    &format!("tunnel_ports: `{name}` names {} ports, or port 0", numbers.len()),
-                    &format!("name at most {PORTS_MAX} ports from 1 to 65535"),
-                );
-                usual
-            }
+        let mut places = written.0.iter().enumerate();
+        if let Some((_, wrong)) = places.find(|(at, it)| *at >= PORTS_MAX || *it.get_ref() == 0) {
+            let what = format!("tunnel_ports: {name}, port {}", wrong.get_ref());
+            let remedy = format!("name at most {PORTS_MAX} ports, from 1 to 65535");
+            problems.error(wrong.span(), what, remedy);
         }
+        let numbers: Vec<u16> = written.0.iter().map(|it| *it.get_ref()).collect();
+        Ports::of(&numbers).unwrap_or(usual)
     };
     TunnelPorts {
         vxlan: ports("vxlan", &written.vxlan, usual.vxlan),

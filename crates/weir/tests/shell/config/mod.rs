@@ -151,8 +151,8 @@ fn memory_of_flows_has_bounds_and_what_goes_past_cannot_be_strict() {
     assert_eq!((usual.memory, usual.drops_parser_errors), (1 << 30, false));
     refused(&with("memory_mib = 15"), &["write a number from 16"]);
     refused(&with(&format!("bypass_mib = 1\n{strict}")), &["bypass_mib, and `midstream"]);
-    refused(&with("tunnel_ports = { vxlan = [1, 2, 3, 4, 5] }"), &["`vxlan` names 5 ports"]);
-    refused(&with("tunnel_ports = { teredo = 0 }"), &["`teredo` names"]);
+    refused(&with("tunnel_ports = { vxlan = [1, 2, 3, 4, 5] }"), &["tunnel_ports: vxlan, port 5"]);
+    refused(&with("tunnel_ports = { teredo = 0 }"), &["tunnel_ports: teredo, port 0"]);
 }
 
 #[test]
