@@ -535,7 +535,9 @@ impl Facts {
         let is_of_packets = |it| crate::buffers::protocol(it).is_none();
         let has_only_payload = rule.units.is_empty() && buffers.clone().all(is_of_packets);
         let header = &rule.header;
-        let asks_bits = rule.bits.iter().any(|it| it.verb.is_condition()) || !rule.texts.is_empty();
+        // Who asks for `xbits` has its turn before who sets them, and no other.
+        let asks = |it: &BitTest| it.verb.is_condition() && !it.is_x;
+        let asks_bits = rule.bits.iter().any(asks) || !rule.texts.is_empty();
         // Bits of hosts are no more than addresses; who sets one of a flow does it once, too.
         let is_of_hosts =
             |it: &BitTest| !matches!(it.scope, BitScope::Flow | BitScope::Transaction);

@@ -97,11 +97,16 @@ impl HostBits {
     }
 
     pub(crate) fn has(&self, now: Time, bit: u32, hosts: Hosts) -> bool {
-        self.until.entries.get(&(bit, hosts)).is_some_and(|until| now < *until)
+        self.until.entries.get(&(bit, hosts)).is_some_and(|until| now <= *until)
     }
 
-    /// Sets a bit; whether there was room for it.
+    /// Sets a bit; whether there was room for it. One that is set has its time already, as in
+    /// Suricata: who goes on setting it does not extend that.
     pub(crate) fn set(&mut self, now: Time, bit: u32, hosts: Hosts, expire_s: u64) -> bool {
+        if self.has(now, bit, hosts) {
+            self.until.entries.to_back(&(bit, hosts));
+            return true;
+        }
         let until = now.plus_ns(expire_s.saturating_mul(NS_PER_S));
         let has_room = self.put(now, (bit, hosts), until);
         if has_room {
@@ -111,7 +116,7 @@ impl HostBits {
     }
 
     fn put(&mut self, now: Time, bit: (u32, Hosts), until: Time) -> bool {
-        let place = self.until.get(now, bit, until, |until| now >= *until);
+        let place = self.until.get(now, bit, until, |until| now > *until);
         place.map(|it| *it = until).is_some()
     }
 

@@ -356,6 +356,8 @@ impl Evaluator {
         let decided = &mut decision;
         self.is_mute = flow.is_passed;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
+        // Among the rules about packets each had its turn behind those it depends on.
+        (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
         if outcome.is_continue() && progress.is_part {
             outcome = self.look_at_operation(flow, &scene, alerts, decided);
         }
@@ -408,7 +410,6 @@ impl Evaluator {
         self.candidates.clear();
         self.late.clear();
         self.of_packet_too.clear();
-        (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
         let Self { candidates, scratch, .. } = self;
         for (key, group) in scene.rules.packet_groups() {
             let bytes = match key.buffer {

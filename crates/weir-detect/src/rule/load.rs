@@ -7,7 +7,8 @@ use super::keywords::Refused;
 use super::state::BitNames;
 use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
-use super::{Action, BitVerb, HeaderTest, Rule, filters};
+use super::{Action, BitScope, BitTest, BitVerb, HeaderTest, Rule, filters};
+use crate::alert::TextScope;
 use crate::behaviour::{WATCHES_MAX, Watch};
 use crate::countries::Countries;
 use crate::dataset::{Definitions, KeptFiles, Texts};
@@ -322,29 +323,44 @@ fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Re
     build(&statement, context)
 }
 
-/// Passes first, then drops, rejects, alerts; among them, who sets bits before who asks for them,
-/// and who captures texts likewise, but who asks for `xbits` before who sets them; then the more
-/// severe; then by number, as Suricata has it. Rules that are alike in all that stay in the order
-/// written.
-fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, u8, u8, bool, u32, u32) {
-    let sets = rule.bits.iter().any(|it| !it.is_x && !it.verb.is_condition());
-    let asks = rule.bits.iter().any(|it| !it.is_x && it.verb.is_condition());
-    let asks_no_x = !rule.bits.iter().any(|it| it.is_x && it.verb.is_condition());
-    let counts = rule.bits.iter().any(|it| matches!(it.verb, BitVerb::Compare(..)));
-    let bits = match (sets, asks) {
+/// Passes first, then drops, rejects, alerts; among them who sets for others before who asks; then
+/// the more severe; then by number. Rules that are alike in all that stay in the order written.
+fn order(rule: &Rule, actions: &[Action; 4]) -> (usize, [u8; 6], u32, u32) {
+    let place = actions.iter().position(|it| *it == rule.action).unwrap_or(actions.len());
+    (place, shares(rule), rule.priority, rule.sid)
+}
+
+/// What a rule shares with others, as Suricata 8.0.7 orders it: bits of flows, integers of flows,
+/// texts of flows, of packets; bits of hosts, of which `hostbits` count where they are set and
+/// `xbits` where they are asked for; `xbits` of pairs that are asked for. Of each, 0: it sets; 1:
+/// it sets and asks; 2: it asks; 3: neither.
+fn shares(rule: &Rule) -> [u8; 6] {
+    let is_number = |it: &&BitTest| {
+        use BitVerb as V;
+        matches!(it.verb, V::Put(_) | V::Add(_) | V::Subtract(_) | V::Compare(..) | V::IsDefined(_))
+    };
+    let is_of_flow = |it: &&BitTest| matches!(it.scope, BitScope::Flow | BitScope::Transaction);
+    let asks = |it: &BitTest| it.verb.is_condition();
+    let bits = || rule.bits.iter().filter(|it| is_of_flow(it) && !is_number(it));
+    let numbers = || rule.bits.iter().filter(is_number);
+    let of_hosts = || rule.bits.iter().filter(|it| !is_of_flow(it));
+    let asks_pair = |it: &BitTest| it.is_x && it.scope == BitScope::Pair && asks(it);
+    let asks_host = |it: &BitTest| it.is_x && it.scope != BitScope::Pair && asks(it);
+    let asks_text = |kept: TextScope| rule.texts.iter().any(|it| it.kept == kept);
+    let rank = |sets: bool, asks: bool| match (sets, asks) {
         (true, false) => 0,
         (true, true) => 1,
-        (false, true) => 2 + u8::from(counts),
-        (false, false) => 4,
+        (false, true) => 2,
+        (false, false) => 3,
     };
-    let texts = match (rule.captures_texts(), rule.texts.is_empty()) {
-        (true, true) => 0,
-        (true, false) => 1,
-        (false, false) => 2,
-        (false, true) => 3,
-    };
-    let place = actions.iter().position(|it| *it == rule.action);
-    (place.unwrap_or(actions.len()), bits, texts, asks_no_x, rule.priority, rule.sid)
+    [
+        rank(bits().any(|it| !asks(it)), bits().any(asks)),
+        rank(numbers().any(|it| !asks(it)), numbers().any(asks)),
+        rank(rule.captures(TextScope::Flow), asks_text(TextScope::Flow)),
+        rank(rule.captures(TextScope::Packet), asks_text(TextScope::Packet)),
+        rank(of_hosts().any(|it| !it.is_x && !asks(it)), of_hosts().any(asks_host)),
+        rank(false, of_hosts().any(asks_pair)),
+    ]
 }
 
 /// The sid of a rule that could not be read whole.

@@ -37,6 +37,7 @@ pub mod variables;
 
 use std::sync::Arc;
 
+use crate::alert::TextScope;
 use crate::buffers::event::AppEvent;
 use crate::frame::FrameKind;
 pub use header::Protocol;
@@ -531,10 +532,13 @@ impl Rule {
         })
     }
 
-    /// Whether an expression of it captures texts for other rules.
-    pub(crate) fn captures_texts(&self) -> bool {
+    /// Whether an expression of it captures texts that are kept so.
+    pub(crate) fn captures(&self, kept: TextScope) -> bool {
         let captures = |it: &Step| match it {
-            Step::Pcre(it) => it.captures.iter().any(|it| matches!(it.1, step::Capture::Text(..))),
+            Step::Pcre(it) => it
+                .captures
+                .iter()
+                .any(|it| matches!(it.1, step::Capture::Text(it, _) if it == kept)),
             _ => false,
         };
         self.buffers.iter().any(|it| it.steps.iter().any(captures))

@@ -156,6 +156,25 @@ fn bits_of_hosts_outlive_flows_until_their_time() {
 }
 
 #[test]
+fn who_sets_a_bit_of_hosts_that_is_set_does_not_extend_its_time() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"one\"; xbits:set,seen,track ip_src,expire 10; \
+         noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"two\"; xbits:isset,seen,track ip_src; sid:2;)",
+    );
+    let mut told_after = |seconds: u64, payload: &[u8]| {
+        bench.now = bench.now.plus_ns(seconds * SECOND);
+        bench.udp(payload);
+        bench.alerted() == [2]
+    };
+    told_after(0, b"one");
+    told_after(8, b"one");
+    assert!(told_after(1, b"two") && !told_after(2, b"two"), "ten seconds, and no more");
+    told_after(9, b"one");
+    assert!(told_after(9, b"two"), "a bit that is over is set again");
+}
+
+#[test]
 fn integers_of_a_flow_are_counted_and_compared() {
     let mut bench = Bench::new(
         "alert udp any any -> any any (content:\"a\"; flowint:seen,+,1; noalert; sid:1;)\n\
@@ -281,6 +300,47 @@ fn who_asks_for_xbits_comes_before_who_sets_them_in_the_same_packet() {
     assert_eq!(bench.alerted(), [3]);
     bench.udp(b"a");
     assert_eq!(bench.alerted(), [2]);
+    // Nor does it look again where a bit of the flow was set.
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (content:\"a\"; flowbits:set,y; noalert; sid:1;)\n\
+         alert udp any any -> any any (content:\"a\"; xbits:set,x,track ip_src; noalert; sid:2;)\n\
+         alert udp any any -> any any (content:\"a\"; xbits:isset,x,track ip_src; sid:3;)",
+    );
+    bench.udp(b"a");
+    assert_eq!(bench.alerted(), []);
+}
+
+/// As Suricata 8.0.7 orders its rules: the alerts of one packet tell the order.
+#[test]
+fn who_sets_for_others_comes_before_who_asks_kind_by_kind() {
+    let rules = [
+        "flowbits:set,f1; flowint:number,+,1",
+        "flowbits:set,f2; xbits:isnotset,x1,track ip_src",
+        "flowbits:set,f3",
+        "flowbits:isnotset,f4; flowbits:set,f5",
+        "flowbits:isnotset,f6; hostbits:set,h1,src",
+        "flowbits:isnotset,f7",
+        "flowint:other,+,1",
+        "pcre:\"/(?P<flow_text>a)/\"",
+        "pcre:\"/(?P<pkt_text>a)/\"",
+        "hostbits:set,h2,src",
+        "hostbits:set,h3,src; xbits:isnotset,x2,track ip_dst",
+        "xbits:isnotset,x3,track ip_src",
+        "xbits:isnotset,x4,track ip_pair",
+        "hostbits:isnotset,h4,src",
+        "xbits:set,x5,track ip_src",
+    ];
+    let text = |(place, it): (usize, &&str)| {
+        format!("alert udp any any -> any any (content:\"a\"; {it}; sid:{};)\n", place + 1)
+    };
+    // Those that are alike go by number: the last two.
+    let mut shuffled: Vec<String> = rules.iter().enumerate().map(text).collect();
+    shuffled.rotate_left(7);
+    shuffled.swap(1, 9);
+    let mut bench = Bench::new(&shuffled.concat());
+    bench.udp(b"a");
+    let expected: Vec<u32> = (1..=rules.len() as u32).collect();
+    assert_eq!(bench.alerted(), expected);
 }
 
 #[test]
