@@ -14,7 +14,7 @@ mod speech;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::application::unit::{Announced, Said};
+use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, Parser};
 use crate::buffers::http::{Upgrade, http2};
@@ -32,6 +32,9 @@ use crate::value::Object;
 use acceptance::{Acceptance, Header};
 use agreement::Agreement;
 pub(crate) use message::{Message, MessageUpdate};
+
+/// Units that wait for a side's next packet, at most.
+const LATER_MAX: usize = 64;
 
 /// A TCP connection.
 #[derive(Debug, Default)]
@@ -62,6 +65,8 @@ pub(crate) struct Conversation {
     is_decided: [bool; 2],
     /// Transactions that a client began before its server told what is spoken, for its next packet.
     late: Vec<u64>,
+    /// Transactions that the other side has brought further, for a side's next packet.
+    later: [Vec<Unit>; 2],
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -246,6 +251,7 @@ impl Conversation {
             progress.frames = std::mem::take(&mut heard.frames);
             let unexpected = heard.unexpected;
             (progress.messages, progress.said) = heard.told();
+            self.put_off(1 - side, std::mem::take(&mut progress.said.later));
             let told = self.protocol();
             progress.event = unexpected.or(self.look_at_agreement(side, told, port));
             let is_known = !matches!(self.application, Application::Unknown);
@@ -328,8 +334,16 @@ impl Conversation {
         self.framer = Some(Box::default());
     }
 
+    /// Keeps units for the next packet of a side; of too many the first.
+    fn put_off(&mut self, side: usize, mut units: Vec<Unit>) {
+        units.truncate(LATER_MAX - self.later[side].len());
+        self.later[side].append(&mut units);
+    }
+
     /// What was odd, or told late, and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
+        let later = std::mem::take(&mut self.later[side]);
+        messages.extend(later.into_iter().map(|it| MessageUpdate::Unit(Box::new(it))));
         if side == 0 && !self.late.is_empty() {
             messages
                 .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));

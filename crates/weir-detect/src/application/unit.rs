@@ -253,6 +253,8 @@ pub(crate) struct Said {
     pub(crate) units: Vec<Unit>,
     pub(crate) records: Vec<Record>,
     pub(crate) announced: Vec<Announced>,
+    /// Transactions of the other side that came further: its next packet is looked at with them.
+    pub(crate) later: Vec<Unit>,
     /// The parser gives up, or cannot read a message at all.
     pub(crate) has_failed: bool,
     /// What parsers are to compute of files.
