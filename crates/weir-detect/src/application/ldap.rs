@@ -18,6 +18,8 @@ const ATTRIBUTES_MAX: usize = 256;
 /// `1.3.6.1.4.1.1466.20037`: from here on TLS is spoken (RFC 4511 s4.14).
 const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 
+/// Operations that are asked for (RFC 4511 s4.1.1): all others are answers.
+const REQUESTS: [u8; 10] = [0, UNBIND, 3, 6, 8, 10, 12, 14, ABANDON, 23];
 const UNBIND: u8 = 2;
 const ABANDON: u8 = 16;
 
@@ -119,6 +121,9 @@ impl Ldap {
         };
         self.count += 1;
         let mut unit = exchange.unit();
+        if exchange.request.as_ref().is_some_and(|it| !REQUESTS.contains(&it.operation)) {
+            unit.odd(AppEvent::LdapUnasked);
+        }
         let is_alone =
             exchange.request.as_ref().is_some_and(|it| matches!(it.operation, UNBIND | ABANDON));
         if is_alone {
@@ -176,6 +181,8 @@ impl Exchange {
         let mut unit = Unit::new(Protocol::Ldap, self.number);
         if let Some(request) = &self.request {
             unit.number(Field::LdapRequest, request.operation);
+        }
+        if let Some(request) = self.request.as_ref().filter(|it| REQUESTS.contains(&it.operation)) {
             request.names.iter().for_each(|it| unit.text(Buffer::LdapRequestName, it));
             request.attributes.iter().for_each(|it| unit.text(Buffer::LdapRequestAttribute, it));
         }
@@ -431,5 +438,13 @@ mod tests {
         assert!(said.units[0].each(Buffer::LdapRequestName, &mut |it| it == b"dc=x"));
         ldap.take(1, DONE, &mut said);
         assert!(said.units[2].events.has(AppEvent::LdapUnasked));
+    }
+
+    #[test]
+    fn who_answers_without_a_request_is_odd_whoever_it_is() {
+        let (mut ldap, mut said) = (Ldap::default(), Said::default());
+        ldap.take(0, DONE, &mut said);
+        assert!(said.units[0].events.has(AppEvent::LdapUnasked));
+        assert!(!said.units[0].each(Buffer::LdapRequestName, &mut |_| true));
     }
 }
