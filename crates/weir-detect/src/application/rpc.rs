@@ -86,6 +86,13 @@ impl Rpc {
         Self { is_of_connection: true, ..Self::default() }
     }
 
+    /// Whether bytes are a first message of a connection, and nothing else.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        let [5, 0 | 1, REQUEST | BIND | ALTER, _, order, ..] = bytes else { return false };
+        let length = Order { is_little: order & 0x10 != 0 }.word(bytes, 8).map(usize::from);
+        bytes.len() >= HEAD_LEN && length == Some(bytes.len())
+    }
+
     /// Takes in a side's next bytes; what they brought further goes to `tell`.
     pub(crate) fn take(
         &mut self,
