@@ -33,9 +33,6 @@ use acceptance::{Acceptance, Header};
 use agreement::Agreement;
 pub(crate) use message::{Message, MessageUpdate};
 
-/// Units that wait for a side's next packet, at most.
-const LATER_MAX: usize = 64;
-
 /// A TCP connection.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
@@ -334,16 +331,9 @@ impl Conversation {
         self.framer = Some(Box::default());
     }
 
-    /// Keeps units for the next packet of a side; of too many the first.
-    fn put_off(&mut self, side: usize, mut units: Vec<Unit>) {
-        units.truncate(LATER_MAX - self.later[side].len());
-        self.later[side].append(&mut units);
-    }
-
     /// What was odd, or told late, and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
-        let later = std::mem::take(&mut self.later[side]);
-        messages.extend(later.into_iter().map(|it| MessageUpdate::Unit(Box::new(it))));
+        messages.extend(self.put_off_before(side));
         if side == 0 && !self.late.is_empty() {
             messages
                 .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
@@ -520,6 +510,7 @@ impl Conversation {
             let is_other = |it: Change| it.to.is_some() && told != it.to;
             if self.change.is_some_and(is_other) {
                 heard.unexpected = Some(Event::ApplicationNoTls);
+                self.application.leave();
             }
             let is_astray = side == 1 && told.is_some_and(|it| self.is_astray(it, port));
             let other = self.since(1 - side).unwrap_or_default().to_vec();
@@ -597,6 +588,13 @@ struct Heard {
 }
 
 impl Application {
+    /// Takes nothing apart any more: nobody expects what is spoken.
+    fn leave(&mut self) {
+        if let Self::Other(_, parser) = self {
+            *parser = None;
+        }
+    }
+
     fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Http(_) => Some(Protocol::Http),
@@ -686,6 +684,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             parser.take(side, bytes, &mut heard.said);
             if parser.becomes_tls() {
                 parser.end(&mut heard.said);
+                heard.unexpected = parser.is_followed().then_some(Event::ApplicationNoTls);
                 (*application, heard.goes_on_in) = (Application::Unknown, Some(Protocol::Tls));
             }
         }

@@ -121,9 +121,6 @@ impl Ldap {
         };
         self.count += 1;
         let mut unit = exchange.unit();
-        if exchange.request.as_ref().is_some_and(|it| !REQUESTS.contains(&it.operation)) {
-            unit.odd(AppEvent::LdapUnasked);
-        }
         let is_alone =
             exchange.request.as_ref().is_some_and(|it| matches!(it.operation, UNBIND | ABANDON));
         if is_alone {
@@ -155,7 +152,7 @@ impl Ldap {
                 unit.odd(AppEvent::LdapUnasked);
             }
             said.records.push(exchange.record());
-            said.units.push(unit);
+            said.tell(unit);
             return;
         };
         let exchange = &mut self.waiting[place];
@@ -438,13 +435,14 @@ mod tests {
         assert!(said.units[0].each(Buffer::LdapRequestName, &mut |it| it == b"dc=x"));
         ldap.take(1, DONE, &mut said);
         assert!(said.units[2].events.has(AppEvent::LdapUnasked));
+        assert_eq!(said.later, said.units[2..], "it is either side's");
     }
 
     #[test]
-    fn who_answers_without_a_request_is_odd_whoever_it_is() {
+    fn what_a_client_answers_has_no_names_of_a_request() {
         let (mut ldap, mut said) = (Ldap::default(), Said::default());
-        ldap.take(0, DONE, &mut said);
-        assert!(said.units[0].events.has(AppEvent::LdapUnasked));
+        ldap.take(0, b"\x30\x0c\x02\x01\x02\x64\x07\x04\x03a=b\x30\x00", &mut said);
+        assert_eq!(said.units[0].numbers(Field::LdapRequest).next(), Some(4));
         assert!(!said.units[0].each(Buffer::LdapRequestName, &mut |_| true));
     }
 }

@@ -154,11 +154,7 @@ impl Modbus {
         }
         said.records.push(Record::new("modbus", unit.number, object.clone()));
         unit.tells("modbus", object);
-        // What is odd about a transaction is either side's.
-        if !unit.events.as_slice().is_empty() {
-            said.later.push(unit.clone());
-        }
-        said.units.push(unit);
+        said.tell(unit);
     }
 }
 

@@ -269,6 +269,15 @@ impl Said {
         Self { wanted, ..Self::default() }
     }
 
+    /// Tells of a unit. What is odd about it is either side's: the other's next packet is looked at
+    /// with it too.
+    pub(crate) fn tell(&mut self, unit: Unit) {
+        if !unit.events.as_slice().is_empty() {
+            self.later.push(unit.clone());
+        }
+        self.units.push(unit);
+    }
+
     /// Tells of a message that cannot be read.
     pub(crate) fn unreadable(&mut self, unit: Unit) {
         self.has_failed = true;
