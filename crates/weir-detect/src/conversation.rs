@@ -650,7 +650,11 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
                 *application = upgraded;
             }
         }
-        Application::Websocket(_, parser) => parser.take(side, bytes, &mut heard.said),
+        Application::Websocket(_, parser) => {
+            let is_other = parser.is_not_upgraded(side, bytes);
+            heard.unexpected = is_other.then_some(Event::ApplicationUnexpected);
+            parser.take(side, bytes, &mut heard.said);
+        }
         Application::Http2(connection) => {
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
