@@ -214,29 +214,7 @@ impl Mqtt {
             self.waiting.iter().position(is_meant)
         });
         match known {
-            Some(Some(place)) => {
-                let exchange = &mut self.waiting[place];
-                unit.number = exchange.number;
-                let is_other = exchange.side != side;
-                self.is_connected |= kind == CONNACK;
-                exchange.object.put(name, object);
-                exchange.messages += 1;
-                if exchange.messages == MESSAGES_MAX {
-                    unit.odd(AppEvent::MqttManyMessages);
-                }
-                unit.tells("mqtt", exchange.object.clone());
-                if !matches!(kind, PUBREC | PUBREL) {
-                    let told = self.waiting.remove(place);
-                    said.records.extend(
-                        told.map(|it| Record::new("mqtt", it.number, it.object).from(it.side)),
-                    );
-                }
-                // A transaction is its beginner's: the other side's answer is looked at with it.
-                match is_other {
-                    true => said.later.push(unit),
-                    false => said.units.push(unit),
-                }
-            }
+            Some(Some(place)) => self.answered(side, kind, place, (unit, object), said),
             _ => {
                 match known {
                     Some(None) if kind == CONNACK => unit.odd(AppEvent::MqttNoConnect),
@@ -259,6 +237,39 @@ impl Mqtt {
                     said.message(unit, side);
                 }
             }
+        }
+    }
+}
+
+impl Mqtt {
+    /// A message of the exchange at that place.
+    fn answered(
+        &mut self,
+        side: usize,
+        kind: u8,
+        place: usize,
+        (mut unit, object): (Unit, Object),
+        said: &mut Said,
+    ) {
+        self.is_connected |= kind == CONNACK;
+        let exchange = &mut self.waiting[place];
+        unit.number = exchange.number;
+        let is_other = exchange.side != side;
+        exchange.object.put(name_of(MQTT_TYPE, kind).unwrap_or("unassigned"), object);
+        exchange.messages += 1;
+        if exchange.messages == MESSAGES_MAX {
+            unit.odd(AppEvent::MqttManyMessages);
+        }
+        unit.tells("mqtt", exchange.object.clone());
+        if !matches!(kind, PUBREC | PUBREL) {
+            let told = self.waiting.remove(place);
+            let record = |it: Exchange| Record::new("mqtt", it.number, it.object).from(it.side);
+            said.records.extend(told.map(record));
+        }
+        // A transaction is its beginner's: the other side's answer is looked at with it.
+        match is_other {
+            true => said.later.push(unit),
+            false => said.units.push(unit),
         }
     }
 }

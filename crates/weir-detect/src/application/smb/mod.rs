@@ -233,7 +233,7 @@ impl Smb {
         true
     }
 
-    /// Bytes of a record that came, of those that lie there: each piece with how many are before it.
+    /// Of bytes of a record those that came: each piece, with how many are before it.
     fn pieces<'a>(&self, data: &'a [u8], at: usize) -> Vec<(usize, &'a [u8])> {
         let mut pieces = Vec::new();
         let mut from = 0;

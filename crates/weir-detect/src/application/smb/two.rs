@@ -215,15 +215,7 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             share(&name, kind == 2, &mut unit, &mut told);
             if is_done {
                 smb.connect(head.tree, name, kind == 2);
-                told.put(
-                    "share_type",
-                    match kind {
-                        1 => "FILE",
-                        2 => "PIPE",
-                        3 => "PRINT",
-                        _ => "UNKNOWN",
-                    },
-                );
+                told.put("share_type", share_name(kind));
             }
         }
         (CREATE, Asked::File(name)) if is_done => {
@@ -273,6 +265,16 @@ fn negotiated(smb: &mut Smb, body: &[u8], told: &mut Object, said: &mut Said) ->
         }
     }
     Some(())
+}
+
+/// As EVE spells a kind of share (MS-SMB2 s2.2.10).
+fn share_name(kind: u8) -> &'static str {
+    match kind {
+        1 => "FILE",
+        2 => "PIPE",
+        3 => "PRINT",
+        _ => "UNKNOWN",
+    }
 }
 
 /// As EVE spells them.
