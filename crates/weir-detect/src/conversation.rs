@@ -10,6 +10,7 @@ mod opaque;
 mod opening;
 mod size;
 mod speech;
+mod upgrade;
 
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
@@ -17,7 +18,7 @@ use weir_wire::tcp::flags;
 use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, Parser};
-use crate::buffers::http::{Upgrade, http2};
+use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::{Direction, Limits, Unseen};
@@ -632,19 +633,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             connection.take(side, bytes, &mut numbers);
             heard.said.has_failed |= connection.has_failed();
             heard.ends = connection.take_ends();
-            let upgraded = match connection.take_upgrade() {
-                Some((Upgrade::Http2, behind)) => {
-                    let mut upgraded = connection.take_http2();
-                    upgraded.take(side, &behind, &mut numbers);
-                    Some(Application::Http2(Box::new(upgraded)))
-                }
-                Some((Upgrade::Websocket { deflates }, behind)) => {
-                    let mut upgraded = Box::new(Websocket::new(deflates));
-                    upgraded.take(side, &behind, &mut heard.said);
-                    Some(Application::Websocket(std::mem::take(connection), upgraded))
-                }
-                None => None,
-            };
+            let upgraded = upgrade::upgraded(connection, side, &mut numbers, &mut heard.said);
             messages.extend(numbers.into_iter().map(MessageUpdate::Http));
             if let Some(upgraded) = upgraded {
                 *application = upgraded;
