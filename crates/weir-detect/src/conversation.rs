@@ -10,14 +10,15 @@ mod opaque;
 mod opening;
 mod size;
 mod speech;
+mod upgrade;
 
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::application::unit::{Announced, Said};
+use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, Parser};
-use crate::buffers::http::{Upgrade, http2};
+use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::{Direction, Limits, Unseen};
@@ -62,6 +63,8 @@ pub(crate) struct Conversation {
     is_decided: [bool; 2],
     /// Transactions that a client began before its server told what is spoken, for its next packet.
     late: Vec<u64>,
+    /// Transactions that the other side has brought further, for a side's next packet.
+    later: [Vec<Unit>; 2],
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -246,6 +249,7 @@ impl Conversation {
             progress.frames = std::mem::take(&mut heard.frames);
             let unexpected = heard.unexpected;
             (progress.messages, progress.said) = heard.told();
+            self.put_off(1 - side, std::mem::take(&mut progress.said.later));
             let told = self.protocol();
             progress.event = unexpected.or(self.look_at_agreement(side, told, port));
             let is_known = !matches!(self.application, Application::Unknown);
@@ -330,6 +334,7 @@ impl Conversation {
 
     /// What was odd, or told late, and not looked at with packets of a side before.
     fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
+        messages.extend(self.put_off_before(side));
         if side == 0 && !self.late.is_empty() {
             messages
                 .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
@@ -506,6 +511,7 @@ impl Conversation {
             let is_other = |it: Change| it.to.is_some() && told != it.to;
             if self.change.is_some_and(is_other) {
                 heard.unexpected = Some(Event::ApplicationNoTls);
+                self.application.leave();
             }
             let is_astray = side == 1 && told.is_some_and(|it| self.is_astray(it, port));
             let other = self.since(1 - side).unwrap_or_default().to_vec();
@@ -583,6 +589,13 @@ struct Heard {
 }
 
 impl Application {
+    /// Takes nothing apart any more: nobody expects what is spoken.
+    fn leave(&mut self) {
+        if let Self::Other(_, parser) = self {
+            *parser = None;
+        }
+    }
+
     fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Http(_) => Some(Protocol::Http),
@@ -620,25 +633,17 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             connection.take(side, bytes, &mut numbers);
             heard.said.has_failed |= connection.has_failed();
             heard.ends = connection.take_ends();
-            let upgraded = match connection.take_upgrade() {
-                Some((Upgrade::Http2, behind)) => {
-                    let mut upgraded = connection.take_http2();
-                    upgraded.take(side, &behind, &mut numbers);
-                    Some(Application::Http2(Box::new(upgraded)))
-                }
-                Some((Upgrade::Websocket { deflates }, behind)) => {
-                    let mut upgraded = Box::new(Websocket::new(deflates));
-                    upgraded.take(side, &behind, &mut heard.said);
-                    Some(Application::Websocket(std::mem::take(connection), upgraded))
-                }
-                None => None,
-            };
+            let upgraded = upgrade::upgraded(connection, side, &mut numbers, &mut heard.said);
             messages.extend(numbers.into_iter().map(MessageUpdate::Http));
             if let Some(upgraded) = upgraded {
                 *application = upgraded;
             }
         }
-        Application::Websocket(_, parser) => parser.take(side, bytes, &mut heard.said),
+        Application::Websocket(_, parser) => {
+            let is_other = parser.is_not_upgraded(side, bytes);
+            heard.unexpected = is_other.then_some(Event::ApplicationUnexpected);
+            parser.take(side, bytes, &mut heard.said);
+        }
         Application::Http2(connection) => {
             let mut numbers = Vec::new();
             connection.wanted = heard.said.wanted;
@@ -672,6 +677,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
             parser.take(side, bytes, &mut heard.said);
             if parser.becomes_tls() {
                 parser.end(&mut heard.said);
+                heard.unexpected = parser.is_followed().then_some(Event::ApplicationNoTls);
                 (*application, heard.goes_on_in) = (Application::Unknown, Some(Protocol::Tls));
             }
         }

@@ -21,6 +21,8 @@ pub(crate) enum Beginning {
 
 /// Program of NFS (RFC 5531 s8).
 const PROGRAM_NFS: u32 = 100_003;
+const PORT_MQTT: u16 = 1883;
+const PORT_PGSQL: u16 = 5432;
 /// Longest line that tells SIP.
 const LINE_LEN_MAX: usize = 1024;
 
@@ -136,7 +138,9 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         _ if is_client && begins(bytes, &SMTP) => Protocol::Smtp,
         _ if is_client && begins(bytes, &FTP) => Protocol::Ftp,
         _ if is_dcerpc(bytes) => Protocol::Dcerpc,
-        [0x10, rest @ ..] if is_client && is_mqtt(rest) => Protocol::Mqtt,
+        [0x10, rest @ ..] if (is_client || port == PORT_MQTT) && is_mqtt(rest) => Protocol::Mqtt,
+        // An answer that nobody asked for.
+        [0x20, 2..=0x7f, 0 | 1, ..] if !is_client && port == PORT_MQTT => Protocol::Mqtt,
         [b'R', b'F', b'B', b' ', b'0', ..] => Protocol::Rfb,
         [0x05, 0x64, ..] if port == 20_000 => Protocol::Dnp3,
         _ if is_rpc_nfs(bytes.get(4..).unwrap_or_default(), bytes.len()) => Protocol::Nfs,
@@ -144,8 +148,14 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         _ if port == 88 && is_krb5(bytes.get(4..).unwrap_or_default()) => Protocol::Krb5,
         _ if matches!(port, 389 | 3268) && is_ldap(bytes) => Protocol::Ldap,
         _ if is_client && is_pgsql(bytes) => Protocol::Pgsql,
+        // Who may come in, or may not.
+        [b'R', 0, 0, 0, 8..=64, ..] | [b'E', 0, 0, _, _, b'S', ..]
+            if !is_client && port == PORT_PGSQL =>
+        {
+            Protocol::Pgsql
+        }
         // Behind a beginning that nobody saw.
-        [b'Q', 0, 0, ..] if is_client && port == 5432 && bytes.len() > 5 => Protocol::Pgsql,
+        [b'Q', 0, 0, ..] if is_client && port == PORT_PGSQL && bytes.len() > 5 => Protocol::Pgsql,
         [0xff, 0xf0..=0xfe, ..] if port == 23 => Protocol::Telnet,
         _ if port == 44_818 && is_enip(bytes) => Protocol::Enip,
         _ if is_client && is_rdp(bytes, port) => Protocol::Rdp,
@@ -282,6 +292,10 @@ mod tests {
         assert_eq!(tcp(1, b"+OK ready\r\n", 110), Beginning::Is(Protocol::Pop3));
         assert_eq!(tcp(1, b"RFB 003.008\n", 5900), Beginning::Is(Protocol::Rfb));
         assert_eq!(tcp(0, b"\x10\x10\0\x04MQTT\x04", 1), Beginning::Is(Protocol::Mqtt));
+        assert_eq!(tcp(1, b"\x10\x10\0\x04MQTT\x04", 1883), Beginning::Is(Protocol::Mqtt));
+        assert_eq!(tcp(1, b"\x20\x02\0\0", 1883), Beginning::Is(Protocol::Mqtt));
+        assert_eq!(tcp(1, b"\x20\x02\0\0", 1), Beginning::Other);
+        assert_eq!(tcp(1, b"R\0\0\0\x08\0\0\0\0", 5432), Beginning::Is(Protocol::Pgsql));
         assert_eq!(tcp(0, b"GET / HTTP/1.1\r\n", 80), Beginning::Other);
     }
 

@@ -163,4 +163,38 @@ mod tests {
         assert_eq!(object.value("rpc_version"), Some(&"5.0".into()));
         assert_eq!(said.records.len(), 2);
     }
+
+    fn bound() -> Dcerpc {
+        let mut dcerpc = Dcerpc::default();
+        let interface = [&[0, 0, 1, 0], &IDENTIFIER[..], &[2, 0, 0, 0], &[0; 20]].concat();
+        let bind = [&[0; 8], &[1, 0, 0, 0][..], &interface].concat();
+        dcerpc.take(0, &message(11, 1, &bind), &mut Said::default());
+        dcerpc
+    }
+
+    #[test]
+    fn fragments_are_looked_at_by_themselves_and_joined() {
+        let (mut dcerpc, mut said) = (bound(), Said::default());
+        for (flags, stub) in [(1, b"\0\0\0\0\0\0\x0f\0one"), (2, b"\0\0\0\0\0\0\x0f\0two")] {
+            let mut fragment = message(0, 2, stub);
+            fragment[3] = flags;
+            dcerpc.take(0, &fragment, &mut said);
+        }
+        let last = said.units.last().unwrap();
+        for stub in [&b"onetwo"[..], b"two"] {
+            assert!(last.each(Buffer::DcerpcStub, &mut |it| it == stub));
+        }
+        let test =
+            crate::rule::UnitTest::parse("dcerpc.iface", "367abb81-9844-35f1-ad32-98f038001003");
+        assert!(test.unwrap().unwrap().holds(last, 0), "the interface was bound by a first one");
+    }
+
+    #[test]
+    fn what_is_called_is_read_of_a_message_that_says_it_is_shorter() {
+        let (mut dcerpc, mut said) = (bound(), Said::default());
+        let mut request = message(0, 2, b"\0\0\0\0\0\0\x0f\0stub");
+        request[8] = 20;
+        dcerpc.take(0, &request, &mut said);
+        assert_eq!(said.units[0].numbers(Field::DcerpcOpnum).next(), Some(15));
+    }
 }

@@ -178,7 +178,11 @@ impl Ftp {
             exchange.port = Some((port, false));
             self.agreed = Some(announced(false, port));
         }
-        said.units.push(exchange.unit());
+        let unit = exchange.unit();
+        if exchange.port.is_some() {
+            said.later.push(unit.clone());
+        }
+        said.units.push(unit);
         // A transfer begins: the reply when it has ended is the command's.
         if code.starts_with(b"1") {
             return;

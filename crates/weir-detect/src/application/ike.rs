@@ -344,7 +344,7 @@ fn first_payload_name(kind: u8) -> String {
     .to_owned()
 }
 
-/// A message of version 2.
+/// A message of version 2. Of its keys and nonces rules do not ask, as with Suricata.
 fn second(side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
     let mut object = beginning(head);
     object.put("role", if head.flags & 8 != 0 { "initiator" } else { "responder" });
@@ -356,8 +356,6 @@ fn second(side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
     for (kind, content) in &payloads {
         match kind {
             33 => second_proposals(side, content, unit, &mut object),
-            34 => key_exchange(content.get(4..).unwrap_or_default(), &mut Object::default(), unit),
-            40 => nonce(content, &mut Object::default(), unit),
             41 => {
                 if let Some([high, low]) = content.get(2..4) {
                     notifications.push(notification_name(u16::from_be_bytes([*high, *low])));
@@ -627,5 +625,14 @@ mod tests {
         assert!(said.units[0].events.has(AppEvent::IkeWeakGroup));
         ike.take(1, b"short", &mut said);
         assert!(said.units[1].events.has(AppEvent::IkeMalformed));
+    }
+
+    #[test]
+    fn nonces_are_asked_of_version_1_alone() {
+        for (version, kind, is_there) in [(0x10, 10, true), (0x20, 40, false)] {
+            let (mut ike, mut said) = (Ike::default(), Said::default());
+            ike.take(0, &message(version, 34, kind, b"\0\0\0\x08nonc"), &mut said);
+            assert_eq!(said.units[0].each(Buffer::IkeNonce, &mut |_| true), is_there);
+        }
     }
 }

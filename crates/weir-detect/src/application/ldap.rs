@@ -18,6 +18,8 @@ const ATTRIBUTES_MAX: usize = 256;
 /// `1.3.6.1.4.1.1466.20037`: from here on TLS is spoken (RFC 4511 s4.14).
 const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 
+/// Operations that are asked for (RFC 4511 s4.1.1): all others are answers.
+const REQUESTS: [u8; 10] = [0, UNBIND, 3, 6, 8, 10, 12, 14, ABANDON, 23];
 const UNBIND: u8 = 2;
 const ABANDON: u8 = 16;
 
@@ -150,7 +152,7 @@ impl Ldap {
                 unit.odd(AppEvent::LdapUnasked);
             }
             said.records.push(exchange.record());
-            said.units.push(unit);
+            said.tell(unit);
             return;
         };
         let exchange = &mut self.waiting[place];
@@ -176,6 +178,8 @@ impl Exchange {
         let mut unit = Unit::new(Protocol::Ldap, self.number);
         if let Some(request) = &self.request {
             unit.number(Field::LdapRequest, request.operation);
+        }
+        if let Some(request) = self.request.as_ref().filter(|it| REQUESTS.contains(&it.operation)) {
             request.names.iter().for_each(|it| unit.text(Buffer::LdapRequestName, it));
             request.attributes.iter().for_each(|it| unit.text(Buffer::LdapRequestAttribute, it));
         }
@@ -431,5 +435,14 @@ mod tests {
         assert!(said.units[0].each(Buffer::LdapRequestName, &mut |it| it == b"dc=x"));
         ldap.take(1, DONE, &mut said);
         assert!(said.units[2].events.has(AppEvent::LdapUnasked));
+        assert_eq!(said.later, said.units[2..], "it is either side's");
+    }
+
+    #[test]
+    fn what_a_client_answers_has_no_names_of_a_request() {
+        let (mut ldap, mut said) = (Ldap::default(), Said::default());
+        ldap.take(0, b"\x30\x0c\x02\x01\x02\x64\x07\x04\x03a=b\x30\x00", &mut said);
+        assert_eq!(said.units[0].numbers(Field::LdapRequest).next(), Some(4));
+        assert!(!said.units[0].each(Buffer::LdapRequestName, &mut |_| true));
     }
 }

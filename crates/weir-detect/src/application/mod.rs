@@ -70,6 +70,11 @@ pub(crate) trait Parser: Debug + Send + HeapSize {
     fn becomes_tls(&self) -> bool {
         false
     }
+
+    /// Whether what came with the agreement to speak TLS, behind it, is none.
+    fn is_followed(&self) -> bool {
+        false
+    }
 }
 
 /// What is spoken by datagrams. Nothing keeps a client from sending one of another application

@@ -32,10 +32,11 @@ heap_size!(Modbus { held, waiting });
 struct Request {
     number: u64,
     transaction: u16,
-    function: u8,
+    /// Whom it is for, what it asks for, and of what.
+    body: Vec<u8>,
     object: Object,
 }
-heap_size!(Request { object });
+heap_size!(Request { body, object });
 
 impl Parser for Modbus {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
@@ -111,13 +112,15 @@ impl Modbus {
             unit.odd(AppEvent::ModbusFlooded);
             self.waiting.pop_front();
         }
-        self.waiting.push_back(Request { number, transaction, function, object });
+        let body = body.to_vec();
+        self.waiting.push_back(Request { number, transaction, body, object });
         said.units.push(unit);
     }
 
     fn response(&mut self, transaction: u16, body: &[u8], said: &mut Said) {
         let (function, data) = (body[1], &body[2..]);
-        let place = self.waiting.iter().position(|it| it.transaction == transaction);
+        let is_meant = |it: &Request| it.transaction == transaction && it.is_for(body);
+        let place = self.waiting.iter().position(is_meant);
         let mut object = described(transaction, body);
         if function & 0x80 != 0 {
             let code = data.first().copied().unwrap_or_default();
@@ -132,7 +135,8 @@ impl Modbus {
         unit.number(Field::ModbusUnit, body[0]);
         let object = match request {
             Some(mut request) => {
-                if request.function != function & 0x7f {
+                let is_exception = function & 0x80 != 0;
+                if !is_exception && !is_answer(function, &request.body[2..], data) {
                     unit.odd(AppEvent::ModbusMismatch);
                 }
                 request.object.put("response", object);
@@ -150,7 +154,33 @@ impl Modbus {
         }
         said.records.push(Record::new("modbus", unit.number, object.clone()));
         unit.tells("modbus", object);
-        said.units.push(unit);
+        said.tell(unit);
+    }
+}
+
+impl Request {
+    /// Whether an answer comes from whom it asks, and is one to what it asks for.
+    fn is_for(&self, answer: &[u8]) -> bool {
+        let function = answer[1] & 0x7f;
+        let is_same = self.body[0] == answer[0] && self.body[1] == function;
+        let is_exception = answer[1] & 0x80 != 0;
+        is_same && (function != 8 || is_exception || self.body.get(2..4) == answer.get(2..4))
+    }
+}
+
+/// Whether what a request asks for comes back, and what it wrote, as it was (MODBUS application
+/// protocol s6). Suricata counts the bytes of registers as if they were coils.
+fn is_answer(function: u8, asked: &[u8], answer: &[u8]) -> bool {
+    let word = |at: usize| asked.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    let Some(quantity) = word(2) else { return true };
+    let count = answer.len().saturating_sub(1);
+    match function {
+        1 | 2 => count == usize::from(quantity.div_ceil(8)),
+        3 | 4 | 23 => count == 2 * usize::from(quantity),
+        5 | 6 => answer == asked,
+        15 | 16 => Some(answer) == asked.get(..4),
+        22 => Some(answer) == asked.get(..6),
+        _ => true,
     }
 }
 
@@ -438,5 +468,34 @@ mod tests {
         assert!(said.units[2].events.has(AppEvent::ModbusUnsolicited));
         modbus.take(0, b"\0\x09\0\x05\0\x03\x01\x83\x02", &mut said);
         assert!(said.units[3].events.has(AppEvent::ModbusProtocol));
+    }
+
+    #[test]
+    fn answers_are_to_what_was_asked_and_bring_it_back() {
+        let answered = |asked: &[u8], answer: &[u8]| {
+            let message = |body: &[u8]| [&[0, 7, 0, 0, 0, body.len() as u8], body].concat();
+            let (mut modbus, mut said) = (Modbus::default(), Said::default());
+            modbus.take(0, &message(asked), &mut said);
+            modbus.take(1, &message(answer), &mut said);
+            assert_eq!(said.later.len(), usize::from(!said.units[1].events.as_slice().is_empty()));
+            said.units[1].events.as_slice().first().copied()
+        };
+        let (mismatch, unsolicited) =
+            (Some(AppEvent::ModbusMismatch), Some(AppEvent::ModbusUnsolicited));
+        for (asked, answer, event) in [
+            (&b"\x01\x16\0\x01\0\xf2\0\x25"[..], &b"\x01\x16\0\x01\0\xf2\0\x25"[..], None),
+            (b"\x01\x16\0\x01\0\xf2\0\x25", b"\x01\x16\0\x01\0\xf2\0\x26", mismatch),
+            (b"\x01\x06\0\x01\0\x07", b"\x01\x06\0\x01\0\x08", mismatch),
+            (b"\x01\x10\0\x01\0\x01\x02\0\x07", b"\x01\x10\0\x01\0\x01", None),
+            (b"\x01\x10\0\x01\0\x01\x02\0\x07", b"\x01\x10\0\x01\0\x02", mismatch),
+            (b"\x01\x03\0\x01\0\x02", b"\x01\x03\x04\0\x01\0\x02", None),
+            (b"\x01\x03\0\x01\0\x02", b"\x01\x03\x02\0\x01", mismatch),
+            (b"\x01\x01\0\x01\0\x09", b"\x01\x01\x02\xff\x01", None),
+            (b"\x01\x03\0\x01\0\x02", b"\x01\x83\x02", None),
+            (b"\x01\x03\0\x01\0\x02", b"\x01\x84\x02", unsolicited),
+            (b"\x01\x06\0\x01\0\x07", b"\x02\x06\0\x01\0\x07", unsolicited),
+        ] {
+            assert_eq!(answered(asked, answer), event, "{asked:x?} {answer:x?}");
+        }
     }
 }

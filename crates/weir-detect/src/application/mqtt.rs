@@ -179,11 +179,10 @@ impl Mqtt {
         put_properties(&mut object, properties);
         match kind {
             CONNECT if self.is_connected => unit.odd(AppEvent::MqttTwice),
-            CONNECT => {}
-            _ if !self.is_connected && kind != CONNACK => unit.odd(AppEvent::MqttUnintroduced),
+            CONNECT | CONNACK => {}
+            _ if !self.is_connected => unit.odd(AppEvent::MqttUnintroduced),
             _ => {}
         }
-        self.is_connected |= kind == CONNECT;
         self.place(side, kind, (unit, object), said);
     }
 
@@ -215,23 +214,7 @@ impl Mqtt {
             self.waiting.iter().position(is_meant)
         });
         match known {
-            Some(Some(place)) => {
-                let exchange = &mut self.waiting[place];
-                unit.number = exchange.number;
-                exchange.object.put(name, object);
-                exchange.messages += 1;
-                if exchange.messages == MESSAGES_MAX {
-                    unit.odd(AppEvent::MqttManyMessages);
-                }
-                unit.tells("mqtt", exchange.object.clone());
-                if !matches!(kind, PUBREC | PUBREL) {
-                    let told = self.waiting.remove(place);
-                    said.records.extend(
-                        told.map(|it| Record::new("mqtt", it.number, it.object).from(it.side)),
-                    );
-                }
-                said.units.push(unit);
-            }
+            Some(Some(place)) => self.answered(side, kind, place, (unit, object), said),
             _ => {
                 match known {
                     Some(None) if kind == CONNACK => unit.odd(AppEvent::MqttNoConnect),
@@ -254,6 +237,39 @@ impl Mqtt {
                     said.message(unit, side);
                 }
             }
+        }
+    }
+}
+
+impl Mqtt {
+    /// A message of the exchange at that place.
+    fn answered(
+        &mut self,
+        side: usize,
+        kind: u8,
+        place: usize,
+        (mut unit, object): (Unit, Object),
+        said: &mut Said,
+    ) {
+        self.is_connected |= kind == CONNACK;
+        let exchange = &mut self.waiting[place];
+        unit.number = exchange.number;
+        let is_other = exchange.side != side;
+        exchange.object.put(name_of(MQTT_TYPE, kind).unwrap_or("unassigned"), object);
+        exchange.messages += 1;
+        if exchange.messages == MESSAGES_MAX {
+            unit.odd(AppEvent::MqttManyMessages);
+        }
+        unit.tells("mqtt", exchange.object.clone());
+        if !matches!(kind, PUBREC | PUBREL) {
+            let told = self.waiting.remove(place);
+            let record = |it: Exchange| Record::new("mqtt", it.number, it.object).from(it.side);
+            said.records.extend(told.map(record));
+        }
+        // A transaction is its beginner's: the other side's answer is looked at with it.
+        match is_other {
+            true => said.later.push(unit),
+            false => said.units.push(unit),
         }
     }
 }
@@ -566,5 +582,16 @@ mod tests {
         let said = said(&[(1, b"\x20\x02\0\0"), (0, b"\x36\x03\0\x01t")]);
         assert!(said.units[0].events.has(AppEvent::MqttNoConnect));
         assert!(said.units[1].events.has(AppEvent::MqttMalformed));
+    }
+
+    #[test]
+    fn answers_are_looked_at_with_who_began_and_who_is_not_answered_is_not_introduced() {
+        let publish = b"\x30\x06\0\x01t\0hi";
+        let said = said(&[(0, CONNECT_5), (0, publish), (1, b"\x20\x03\0\0\0"), (0, publish)]);
+        let odd: Vec<bool> =
+            said.units.iter().map(|it| it.events.has(AppEvent::MqttUnintroduced)).collect();
+        assert_eq!(odd, [false, true, false]);
+        let [answer] = &said.later[..] else { panic!("{said:?}") };
+        assert_eq!((answer.number, answer.numbers(Field::MqttReason).next()), (0, Some(0)));
     }
 }

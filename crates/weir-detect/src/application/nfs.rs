@@ -12,9 +12,9 @@ use crate::value::{Object, text};
 
 /// Program of NFS.
 const PROGRAM: u32 = 100_003;
-/// Calls that wait for an answer, and files whose names are known, at most.
 /// Bytes of a call's head, its record's mark before it.
 const HEAD_LEN: usize = 20;
+/// Calls that wait for an answer, and files whose names are known, at most.
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
 /// Files that are read at a time, at most.
@@ -23,6 +23,9 @@ const READ_MAX: usize = 16;
 const RECORD_LEN_MAX: usize = 100 * 1024;
 /// Flavour of credentials that tell a host and a user (RFC 5531 s14).
 const UNIX: u32 = 1;
+
+/// A client wants what it writes to be kept before it is answered (RFC 1813 s3.3.7).
+const FILE_SYNC: u32 = 2;
 
 const GETATTR: u32 = 1;
 const LOOKUP: u32 = 3;
@@ -290,8 +293,10 @@ impl Nfs {
 
     /// More of a file.
     fn write(&mut self, call: Call, mut xdr: Xdr<'_>, said: &mut Said) {
-        let Some(at) = xdr.wide() else { return };
-        let Some((length, data)) = xdr.pass(8).and_then(|()| xdr.data()) else { return };
+        let (Some(at), Some(_), Some(stable)) = (xdr.wide(), xdr.number(), xdr.number()) else {
+            return;
+        };
+        let Some((length, data)) = xdr.data() else { return };
         let place = self.written.iter().position(|it| it.call.handle == call.handle);
         let place = place.unwrap_or_else(|| {
             if self.written.len() == FILES_MAX {
@@ -307,6 +312,10 @@ impl Nfs {
         let mut unit = file.call.unit();
         unit.text(Buffer::FileName, &file.call.name);
         file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
+        // With these bytes the file is to be on the disk.
+        if stable == FILE_SYNC && file.content.is_whole() {
+            unit.whole_file(file.content.size, file.content.digests());
+        }
         unit.tells("nfs", file.call.object(None));
         said.units.push(unit);
     }
@@ -585,5 +594,17 @@ mod tests {
             let is_found = |it: &Unit| it.each(Buffer::FileData, &mut |it| it == b"evilfile");
             assert!(is_found(said.units.last().unwrap()), "{said:?}");
         }
+    }
+
+    #[test]
+    fn how_long_a_file_is_is_told_where_it_is_to_be_kept() {
+        let size = |stable: u8| {
+            let place = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, stable, 0, 0, 0, 4];
+            let write = call(7, &[&b"\0\0\0\x04file"[..], &place, b"evil"].concat());
+            let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+            nfs.take(0, &write, &mut said);
+            said.units[0].numbers(Field::FileSize).next()
+        };
+        assert_eq!([0, 1, 2].map(size), [None, None, Some(4)]);
     }
 }

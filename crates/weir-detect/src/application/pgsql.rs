@@ -89,6 +89,12 @@ impl Parser for Pgsql {
         // Where a segment begins with one, a message begins.
         self.held[side].add_from(bytes, 0, |it| is_message(it).then_some(0));
         if self.held[side].is_lost() {
+            // Its server is known, and what a client began with is none of its beginnings.
+            if side == 0 && !std::mem::replace(&mut self.has_begun, true) && self.count == 0 {
+                let mut unit = Unit::new(Protocol::Pgsql, 0);
+                unit.odd(AppEvent::PgsqlRequest);
+                said.tell(unit);
+            }
             return;
         }
         // The length of a beginning begins with a zero.
@@ -128,7 +134,8 @@ impl Pgsql {
     fn broken(&mut self, event: AppEvent, said: &mut Said) {
         let mut unit = Unit::new(Protocol::Pgsql, self.count);
         unit.odd(event);
-        said.unreadable(unit);
+        said.has_failed = true;
+        said.tell(unit);
         self.is_over = true;
         self.held.iter_mut().for_each(Held::clear);
     }
@@ -302,7 +309,7 @@ impl Pgsql {
             if !waiting.is_some_and(|it| std::mem::replace(&mut it.is_odd, true)) {
                 let mut unit = Unit::new(Protocol::Pgsql, number);
                 unit.odd(AppEvent::PgsqlResponse);
-                said.units.push(unit);
+                said.tell(unit);
             }
             return;
         }
@@ -333,7 +340,7 @@ impl Pgsql {
         if before <= RESPONSES_MAX && exchange.responses > RESPONSES_MAX {
             let mut unit = exchange.unit();
             unit.odd(AppEvent::PgsqlManyResponses);
-            said.units.push(unit);
+            said.tell(unit);
         }
         if is_done {
             self.answered(said);
@@ -639,5 +646,16 @@ mod tests {
         let (mut pgsql, mut said) = (Pgsql::default(), Said::default());
         pgsql.take(1, b"R\0\0\0\0", &mut said);
         assert!(said.units[0].events.has(AppEvent::PgsqlLength));
+    }
+
+    #[test]
+    fn a_client_that_begins_as_none_is_odd_and_what_it_asks_is_told() {
+        let (mut pgsql, mut said) = (Pgsql::default(), Said::default());
+        assert!(pgsql.lose(0, 1));
+        pgsql.take(0, b"\0\0\0\x10\x7f\x03\0\0user\0me\0", &mut said);
+        assert!(said.units[0].events.has(AppEvent::PgsqlRequest));
+        assert_eq!(said.later, said.units);
+        pgsql.take(0, b"Q\0\0\0\x0dselect 1\0", &mut said);
+        assert!(said.units[1].each(Buffer::PgsqlQuery, &mut |it| it == b"select 1"));
     }
 }

@@ -9,6 +9,8 @@ use crate::value::Object;
 
 /// Bytes of the common header.
 const HEAD_LEN: usize = 16;
+/// The same with what a request has before its arguments.
+const REQUEST_LEN: usize = 24;
 /// Interfaces of a connection, and calls that wait for an answer, at most.
 const INTERFACES_MAX: usize = 256;
 const CALLS_MAX: usize = 64;
@@ -27,6 +29,8 @@ struct Interface {
     /// In the order in which it is written.
     identifier: [u8; 16],
     version: [u16; 2],
+    /// It was asked for by the first fragment of a message.
+    is_of_first: bool,
     /// What the server said to it, and why.
     result: Option<[u16; 2]>,
 }
@@ -44,6 +48,8 @@ pub(crate) struct Call {
     /// Bytes of arguments and results, as far as they are kept, and of all of it.
     stubs: [Vec<u8>; 2],
     sizes: [u64; 2],
+    /// Where what the newest fragment brought begins.
+    newest: [usize; 2],
     version: [u8; 2],
     /// How a side writes numbers.
     orders: [Order; 2],
@@ -62,8 +68,8 @@ pub(crate) struct Rpc {
     calls: Vec<Call>,
     count: u64,
     pub(crate) is_broken: bool,
-    /// What stands before the results in a response counts as theirs, as Suricata has it over TCP.
-    keeps_heads: bool,
+    /// Over TCP: what stands before the results in a response counts as theirs, as Suricata has it.
+    is_of_connection: bool,
 }
 heap_size!(Rpc { held, calls });
 
@@ -77,7 +83,14 @@ pub(crate) struct Progress {
 impl Rpc {
     /// Calls over a connection of their own.
     pub(crate) fn of_connection() -> Self {
-        Self { keeps_heads: true, ..Self::default() }
+        Self { is_of_connection: true, ..Self::default() }
+    }
+
+    /// Whether bytes are a first message of a connection, and nothing else.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        let [5, 0 | 1, REQUEST | BIND | ALTER, _, order, ..] = bytes else { return false };
+        let length = Order { is_little: order & 0x10 != 0 }.word(bytes, 8).map(usize::from);
+        bytes.len() >= HEAD_LEN && length == Some(bytes.len())
     }
 
     /// Takes in a side's next bytes; what they brought further goes to `tell`.
@@ -98,7 +111,12 @@ impl Rpc {
                 self.is_broken = true;
                 return self.held[side].clear();
             }
-            let Some(bytes) = self.held[side].take(length) else { return };
+            let Some(mut bytes) = self.held[side].take(length) else { return };
+            if head[2] == REQUEST && length < REQUEST_LEN {
+                // What is called stands in its place, however short the message says that it is.
+                let behind = self.held[side].bytes().iter().take(REQUEST_LEN - length);
+                bytes.extend(behind);
+            }
             if let Some(progress) = self.message(side, &bytes, order) {
                 tell(self, progress);
             }
@@ -140,11 +158,11 @@ impl Rpc {
                 call.context = order.word(bytes, 20)?;
                 call.bound.clone_from(&self.interfaces);
                 call.operation = order.word(bytes, 22);
-                let from = if flags & 0x80 != 0 { 40 } else { 24 };
+                let from = if flags & 0x80 != 0 { REQUEST_LEN + 16 } else { REQUEST_LEN };
                 call.add(0, bytes.get(from..end).unwrap_or_default());
             }
             RESPONSE => {
-                let from = if self.keeps_heads { HEAD_LEN } else { 24 };
+                let from = if self.is_of_connection { HEAD_LEN } else { REQUEST_LEN };
                 call.add(1, bytes.get(from..end).unwrap_or_default());
             }
             BIND | ALTER => self.bind(place, bytes, order),
@@ -160,7 +178,8 @@ impl Rpc {
         let count = usize::from(bytes.get(24).copied().unwrap_or_default());
         let mut at = 28;
         for _ in 0..count {
-            let Some(interface) = interface(bytes, at, order) else { return };
+            let Some(mut interface) = interface(bytes, at, order) else { return };
+            interface.is_of_first = bytes[3] & 1 != 0;
             let kinds = usize::from(bytes[at + 2]);
             at += 24 + 20 * kinds;
             self.calls[place].bound.push(interface.clone());
@@ -199,13 +218,18 @@ impl Rpc {
             unit.number(Field::DcerpcOpnum, operation);
         }
         if is_call {
-            unit.text(Buffer::DcerpcStub, &call.stubs[side]);
+            let stub = &call.stubs[side];
+            unit.text(Buffer::DcerpcStub, stub);
+            // Over TCP each fragment may be looked at by itself, too.
+            if self.is_of_connection && call.fragments[side] > 1 {
+                unit.text(Buffer::DcerpcStub, &stub[call.newest[side]..]);
+            }
             unit.is_little = call.orders[side].is_little;
             let of_call = |it: &&Interface| {
                 it.context == call.context && it.result.is_none_or(|it| it[0] == 0)
             };
             for interface in self.interfaces.iter().filter(of_call) {
-                let is_first = u8::from(call.fragments[0] <= 1);
+                let is_first = u8::from(interface.is_of_first);
                 let version = interface.version[0].to_be_bytes();
                 let text = [&interface.identifier[..], &version, &[is_first]].concat();
                 unit.text(Buffer::DcerpcInterface, &text);
@@ -217,6 +241,7 @@ impl Rpc {
 impl Call {
     fn add(&mut self, side: usize, stub: &[u8]) {
         self.sizes[side] += stub.len() as u64;
+        self.newest[side] = self.stubs[side].len();
         let room = TEXT_LEN_MAX.saturating_sub(self.stubs[side].len());
         self.stubs[side].extend_from_slice(&stub[..stub.len().min(room)]);
     }
@@ -297,6 +322,7 @@ fn interface(bytes: &[u8], at: usize, order: Order) -> Option<Interface> {
         context: order.word(bytes, at)?,
         identifier: identifier(bytes, at + 4, order)?,
         version: [order.word(bytes, at + 20)?, order.word(bytes, at + 22)?],
+        is_of_first: false,
         result: None,
     })
 }

@@ -22,6 +22,8 @@ const REPLY_LEN: usize = 510;
 /// Commands that wait for their reply and of which it matters, and receivers of a mail, at most.
 const WAITING_MAX: usize = 64;
 const RECEIVERS_MAX: usize = 128;
+/// What a handshake of TLS begins with (RFC 8446 s5.1).
+const TLS: u8 = 0x16;
 /// A file is looked at again when it has grown by so much.
 const FILE_STEP: usize = 16 * 1024;
 
@@ -125,8 +127,14 @@ pub(crate) struct Smtp {
     count: u64,
     pipeline: Pipeline,
     was_welcomed: bool,
+    /// The client did not wait for the server's welcome.
+    is_early: bool,
     /// TLS comes next.
     is_over: bool,
+    /// But something else came with the agreement to speak it.
+    is_followed: bool,
+    /// Something was odd since rules looked, for either side's to look at.
+    is_odd: bool,
     /// What changed since rules looked.
     is_fresh: bool,
     /// Whose bytes are taken in.
@@ -146,7 +154,10 @@ impl Default for Smtp {
             count: 0,
             pipeline: Pipeline::default(),
             was_welcomed: false,
+            is_early: false,
             is_over: false,
+            is_followed: false,
+            is_odd: false,
             is_fresh: false,
             side: 0,
             progress: Default::default(),
@@ -171,6 +182,7 @@ impl Parser for Smtp {
                 },
             }
         }
+        self.is_followed |= self.is_over && rest.first().is_some_and(|it| *it != TLS);
         let has_grown = |it: &Transaction| {
             let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
             file.is_some_and(|file| file.content.bytes.len() >= it.looked_at + FILE_STEP)
@@ -194,6 +206,10 @@ impl Parser for Smtp {
 
     fn becomes_tls(&self) -> bool {
         self.is_over
+    }
+
+    fn is_followed(&self) -> bool {
+        self.is_followed
     }
 }
 
@@ -236,7 +252,9 @@ impl Smtp {
     }
 
     fn odd(&mut self, event: AppEvent) {
-        self.is_fresh |= self.transaction().events.raise(event);
+        let is_new = self.transaction().events.raise(event);
+        self.is_fresh |= is_new;
+        self.is_odd |= is_new;
     }
 
     fn command(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
@@ -248,6 +266,9 @@ impl Smtp {
             return self.pipeline.push(Command::Other);
         }
         self.transaction();
+        if !self.was_welcomed {
+            self.odd(AppEvent::SmtpNoWelcome);
+        }
         self.follow(Command::StartTls);
         if is_cut || line.len() > COMMAND_LEN {
             self.odd(AppEvent::SmtpCommandLength);
@@ -426,6 +447,11 @@ impl Smtp {
         unit.some_text(Buffer::SmtpSender, transaction.sender.as_deref());
         transaction.receivers.iter().for_each(|it| unit.text(Buffer::SmtpReceiver, it));
         unit.events = transaction.events.clone();
+        if std::mem::take(&mut self.is_odd) {
+            let mut odd = Unit::new(Protocol::Smtp, transaction.number);
+            odd.events = transaction.events.clone();
+            said.later.push(odd);
+        }
         if let Some(mail) = &transaction.mail {
             mail.events.as_slice().iter().for_each(|it| unit.odd(*it));
             for (buffer, name) in HEADERS {
@@ -469,13 +495,24 @@ impl Smtp {
             self.was_welcomed = !is_first;
             return;
         }
-        let is_welcome = is_first && self.pipeline.is_empty();
-        if is_first && !line.starts_with(b"220") {
-            self.odd(AppEvent::SmtpNoWelcome);
-        }
-        if is_first && (is_welcome || line.starts_with(b"220")) {
+        let (answers, is_welcome) = (!self.pipeline.is_empty(), line.starts_with(b"220"));
+        if is_first && (is_welcome || !answers) {
+            self.is_early = answers;
+            if !is_welcome {
+                self.odd(AppEvent::SmtpNoWelcome);
+                self.odd(AppEvent::SmtpReply);
+            }
             return;
         }
+        self.answer(line);
+        // Who takes the welcome for the first answer has one too many in the end.
+        if self.pipeline.is_empty() && std::mem::take(&mut self.is_early) {
+            self.odd(AppEvent::SmtpReply);
+        }
+    }
+
+    /// What the server says of a command.
+    fn answer(&mut self, line: &[u8]) {
         match self.pipeline.answer() {
             None => self.odd(AppEvent::SmtpUnmatchedReply),
             Some(Command::StartTls) if line.starts_with(b"220") => self.is_over = true,

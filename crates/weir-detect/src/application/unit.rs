@@ -253,6 +253,8 @@ pub(crate) struct Said {
     pub(crate) units: Vec<Unit>,
     pub(crate) records: Vec<Record>,
     pub(crate) announced: Vec<Announced>,
+    /// Transactions of the other side that came further: its next packet is looked at with them.
+    pub(crate) later: Vec<Unit>,
     /// The parser gives up, or cannot read a message at all.
     pub(crate) has_failed: bool,
     /// What parsers are to compute of files.
@@ -265,6 +267,15 @@ impl Said {
     /// Nothing yet, where such digests are wanted of files.
     pub(crate) fn with_digests(wanted: FileDigests) -> Self {
         Self { wanted, ..Self::default() }
+    }
+
+    /// Tells of a unit. What is odd about it is either side's: the other's next packet is looked at
+    /// with it too.
+    pub(crate) fn tell(&mut self, unit: Unit) {
+        if !unit.events.as_slice().is_empty() {
+            self.later.push(unit.clone());
+        }
+        self.units.push(unit);
     }
 
     /// Tells of a message that cannot be read.

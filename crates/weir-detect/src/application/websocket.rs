@@ -37,6 +37,7 @@ heap_size!(Websocket { sides });
 #[derive(Debug, Default)]
 struct Side {
     held: Held,
+    has_spoken: bool,
     /// A message whose last frame has not come.
     message: Vec<u8>,
     is_compressed: bool,
@@ -101,6 +102,11 @@ impl Websocket {
         Self { sides: [side(), side()], count: 0 }
     }
 
+    /// Whether such bytes are a server's first behind its upgrade, and HTTP's all the same.
+    pub(crate) fn is_not_upgraded(&self, side: usize, bytes: &[u8]) -> bool {
+        side == 1 && !self.sides[1].has_spoken && bytes.starts_with(b"HTTP/1.")
+    }
+
     fn frame(&mut self, side: usize, head: Head, payload: Vec<u8>, said: &mut Said) {
         let mut unit = Unit::new(Protocol::Websocket, self.count);
         self.count += 1;
@@ -134,6 +140,7 @@ impl Websocket {
 
 impl Parser for Websocket {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        self.sides[side].has_spoken |= !bytes.is_empty();
         self.sides[side].held.add(bytes);
         while let Some(head) = Head::read(self.sides[side].held.bytes()) {
             let length = head.payload.min(PAYLOAD_LEN_MAX as u64) as usize;

@@ -111,6 +111,10 @@ impl Agreement {
                 self.is_over = true;
                 (!self.is_greeted).then_some(Event::ApplicationOneSided)
             }
+            // What the client began has no mark, but it is known.
+            ([Begun::Other, Begun::Known(server)], Some(client)) if client != server => {
+                Some(Event::ApplicationMismatch)
+            }
             ([Begun::Known(_), Begun::Other] | [Begun::Other, Begun::Known(_)], _) => {
                 Some(Event::ApplicationOneSided)
             }
@@ -194,6 +198,11 @@ mod tests {
             [Event::ApplicationOneSided]
         );
         assert_eq!(said(&[get, (1, b"too few")], http), []);
+        let rdp = (0, b"\x03\0\0\x27\x22\xe0\0\0\0\0\0Cookie: mstshash=y".as_slice());
+        assert_eq!(
+            said(&[rdp, (1, b"HTTP/1.1 200 OK\r\n\r\n")], Some(Protocol::Rdp)),
+            [Event::ApplicationMismatch]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use weir_wire::frame::Time;
 
+use super::Conversation;
 use crate::application::unit::Unit;
 use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
@@ -29,6 +30,23 @@ impl MessageUpdate {
     /// Of HTTP: the transaction's number.
     pub(super) fn transaction(self) -> Option<u64> {
         if let Self::Http(number) = self { Some(number) } else { None }
+    }
+}
+
+/// Units that wait for a side's next packet, at most.
+const LATER_MAX: usize = 64;
+
+impl Conversation {
+    /// Keeps units for the next packet of a side; of too many the first.
+    pub(super) fn put_off(&mut self, side: usize, mut units: Vec<Unit>) {
+        units.truncate(LATER_MAX - self.later[side].len());
+        self.later[side].append(&mut units);
+    }
+
+    /// Those that were kept for the packet of a side that comes now.
+    pub(super) fn put_off_before(&mut self, side: usize) -> impl Iterator<Item = MessageUpdate> {
+        let later = std::mem::take(&mut self.later[side]);
+        later.into_iter().map(|it| MessageUpdate::Unit(Box::new(it)))
     }
 }
 

@@ -18,4 +18,4 @@ impl HeapSize for Application {
     }
 }
 
-heap_size!(Conversation { streams, application, framer, late });
+heap_size!(Conversation { streams, application, framer, late, later });

@@ -30,8 +30,9 @@ impl Evaluator {
     ) -> ControlFlow<bool> {
         let message = Message::Unit(unit);
         self.gather(scene, message, None);
-        let events = flow.new_events(unit.events.as_slice(), unit.number);
-        self.gather_odd(scene, (&events, &events), Some(unit.number));
+        let events = unit.events.as_slice();
+        let new = flow.new_events(events, unit.number);
+        self.gather_odd(scene, (events, &new), Some(unit.number));
         self.settle();
         let (side, number) = (scene.direction.index(), unit.number);
         self.transaction = Some(TransactionView {

@@ -220,10 +220,20 @@ impl UnitTest {
     /// Who alone says what it asks for: clients (true) or servers.
     pub(crate) fn said_by(&self) -> Option<bool> {
         match self {
-            Self::Number { field: Field::FtpReplied | Field::FtpMode | Field::FtpPort, .. } => {
-                Some(false)
-            }
-            Self::Bounce => Some(true),
+            Self::Number { field, .. } => match field {
+                Field::MqttQos
+                | Field::MqttVersion
+                | Field::LdapRequest
+                | Field::NfsVersion
+                | Field::NfsProcedure => Some(true),
+                Field::FtpReplied | Field::LdapResponse | Field::LdapCount | Field::LdapResult => {
+                    Some(false)
+                }
+                _ => None,
+            },
+            Self::Bits { field: Field::MqttFlags | Field::MqttConnectFlags, .. }
+            | Self::Modbus(_)
+            | Self::Bounce => Some(true),
             _ => None,
         }
     }

@@ -118,6 +118,30 @@ fn a_client_of_smtp_that_does_not_wait_for_a_reply_is_odd() {
     assert_eq!(alerted(&[(client, "DATA\r\n"), (server, "354\r\n"), (client, "a: b\r\n")]), []);
 }
 
+#[test]
+fn a_client_of_smtp_that_does_not_wait_for_its_welcome_is_odd() {
+    let alerted = |lines: &[(Direction, &str)]| {
+        let mut bench = Bench::new(
+            "alert smtp any any -> any any (flow:to_client; \
+             app-layer-event:smtp.no_server_welcome_message; sid:1;)\n\
+             alert smtp any any -> any any (flow:to_client; \
+             app-layer-event:smtp.invalid_reply; sid:2;)\n\
+             alert smtp any any -> any any (flow:to_server; \
+             app-layer-event:smtp.invalid_reply; sid:3;)",
+        );
+        bench.server_port = 25;
+        bench.connect();
+        lines.iter().for_each(|(direction, text)| _ = bench.data(*direction, text.as_bytes()));
+        bench.alerted()
+    };
+    let (client, server) = (Direction::Initiator, Direction::Responder);
+    let rest = [(server, "250 ok\r\n"), (client, "NOOP\r\n")];
+    let of = |first: &[(Direction, &'static str)]| alerted(&[first, &rest].concat());
+    assert_eq!(of(&[(server, "220 hi\r\n"), (client, "HELO a\r\n")]), []);
+    assert_eq!(of(&[(client, "HELO a\r\n"), (server, "220 hi\r\n")]), [1, 2, 3]);
+    assert_eq!(of(&[(client, "HELO a\r\n")]), [1], "it is not welcomed at all");
+}
+
 /// What follows a refused `DATA` are commands again, however many others came before it.
 #[test]
 fn a_refused_data_of_smtp_is_known_among_any_number_of_commands() {
@@ -139,7 +163,7 @@ fn a_refused_data_of_smtp_is_known_among_any_number_of_commands() {
         bench.server(("250 ok\r\n".repeat(others) + "503 no\r\n").as_bytes());
         assert_eq!(bench.alerted(), [2], "{others}");
         bench.client(b"MAIL FROM:<evil@a>\r\n");
-        assert_eq!(bench.alerted(), [1], "{others}");
+        assert_eq!(bench.alerted(), [1, 2], "{others}: a refusal is either side's to look at");
     }
     // The mail of one that is taken stays a mail, whichever before it was refused.
     for others in [0, 64, 1000] {

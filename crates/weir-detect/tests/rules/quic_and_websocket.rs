@@ -88,6 +88,22 @@ fn what_a_server_passes_over_hides_no_hello_behind_it() {
 }
 
 #[test]
+fn a_server_that_answers_in_http_behind_its_upgrade_is_not_expected_to() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (app-layer-event:applayer_unexpected_protocol; sid:1;)",
+    );
+    let upgraded = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
+    bench.connect();
+    bench.client(b"GET /chat HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n");
+    bench.server(upgraded);
+    assert_eq!(bench.alerted(), []);
+    bench.server(upgraded);
+    assert_eq!(bench.alerted(), [1]);
+    bench.server(upgraded);
+    assert_eq!(bench.alerted(), []);
+}
+
+#[test]
 fn messages_of_websocket_are_looked_at_behind_the_upgrade() {
     let mut bench = Bench::new(
         "alert websocket any any -> any any (websocket.payload; content:\"swordfish\"; sid:1;)\n\

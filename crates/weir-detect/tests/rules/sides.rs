@@ -14,7 +14,8 @@ fn a_command_is_matched_once_and_its_reply_once() {
          alert ftp any any -> any any (ftp.reply_received:yes; sid:4;)\n\
          alert ftp any any -> any any (ftp.completion_code; content:\"220\"; sid:5;)\n\
          alert ftp any any -> any any (flow:to_server; ftp.mode:active; sid:6;)\n\
-         alert ftp any any -> any any (ftp.mode:active; sid:7;)",
+         alert ftp any any -> any any (ftp.mode:active; sid:7;)\n\
+         alert ftp any any -> any any (ftp.command; content:\"PORT\"; ftp.mode:active; sid:8;)",
     );
     bench.server_port = 21;
     bench.connect();
@@ -28,11 +29,33 @@ fn a_command_is_matched_once_and_its_reply_once() {
     bench.server(b"200 ok\r\n");
     assert_eq!(bench.alerted(), [4, 7]);
     bench.client(b"RETR a\r\n");
-    assert_eq!(bench.alerted(), []);
+    assert_eq!(bench.alerted(), [6, 7, 8], "the client's packet after the reply");
     bench.server(b"150 opening\r\n");
     assert_eq!(bench.alerted(), [3], "the transfer begins");
     bench.server(b"226 done\r\n");
     assert_eq!(bench.alerted(), [4]);
+}
+
+#[test]
+fn what_mqtt_answers_is_looked_at_with_who_asked() {
+    let mut bench = Bench::new(
+        "alert mqtt any any -> any any (mqtt.reason_code:0; sid:1;)\n\
+         alert mqtt any any -> any any (flow:to_client; mqtt.reason_code:0; sid:2;)\n\
+         alert mqtt any any -> any any (mqtt.qos:0; sid:3;)\n\
+         alert mqtt any any -> any any (app-layer-event:mqtt.unintroduced_message; sid:4;)",
+    );
+    bench.server_port = 1883;
+    bench.connect();
+    let ping = b"\xc0\0";
+    bench.client(b"\x10\x0e\0\x04MQTT\x04\x02\0\x3c\0\x02id");
+    bench.client(ping);
+    assert_eq!(bench.alerted(), [3, 3, 4], "nobody has let the client in");
+    bench.server(b"\x20\x02\0\0");
+    assert_eq!(bench.alerted(), []);
+    bench.client(ping);
+    assert_eq!(bench.alerted(), [3, 1]);
+    bench.server(b"\xd0\0");
+    assert_eq!(bench.alerted(), []);
 }
 
 /// A message with these counts and what follows them.

@@ -54,6 +54,23 @@ fn who_goes_on_in_clear_behind_starttls_is_odd() {
 }
 
 #[test]
+fn what_comes_with_the_answer_to_starttls_and_is_no_tls_is_odd() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (app-layer-event:applayer_no_tls_after_starttls; sid:1;)\n\
+         alert tcp any any -> any any (app-layer-event:applayer_unexpected_protocol; sid:2;)",
+    );
+    bench.server_port = 25;
+    bench.connect();
+    bench.server(b"220 a\r\n");
+    bench.client(b"EHLO a\r\n");
+    bench.server(b"250 STARTTLS\r\n");
+    bench.client(b"STARTTLS\r\nMAIL FROM:<a@b>\r\n");
+    assert_eq!(sorted(&mut bench), []);
+    bench.server(b"220 go\r\n250 ok\r\n");
+    assert_eq!(sorted(&mut bench), [1, 2]);
+}
+
+#[test]
 fn what_is_asked_of_an_application_must_not_contradict_itself() {
     for rule in [
         "alert http any any -> any any (app-layer-protocol:http; sid:1;)",

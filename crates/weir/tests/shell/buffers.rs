@@ -103,8 +103,6 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
     ("http2", 40012, "http.uri.raw", IN_DNS),
     ("http2", 40013, "file.data", AS_IT_COMES),
     ("http2", 40013, "http.response_body", AS_IT_COMES),
-    ("ike", 40001, "ike.key_exchange_payload", IKE_2),
-    ("ike", 40001, "ike.nonce_payload", IKE_2),
     ("smb", 40000, "file.data", "looked at as it comes, by both: of two pieces, one is first"),
     ("tls", 40002, "http.header", ANOTHER),
     ("tls", 40002, "http.header_names", ANOTHER),
@@ -121,7 +119,6 @@ const AS_IT_COMES: &str = "a body is looked at as it comes; there once the recei
 const SIZE: &str = "a change of a table's size is a header without a name there";
 const LOST: &str = "it reads on behind an index that there is not; receivers end the connection";
 const IN_DNS: &str = "once DNS is in a connection, its rules see nothing further of HTTP";
-const IKE_2: &str = "of version 2 it tells neither";
 const ANOTHER: &str = "once another protocol begins, it looks at no head any more";
 
 /// By conversation, port and buffer: the first instance of each packet.

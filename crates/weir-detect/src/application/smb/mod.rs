@@ -6,6 +6,7 @@ mod session;
 mod two;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::file::Content;
 use super::rpc::{Order, Progress, Rpc};
@@ -27,8 +28,10 @@ const RECORD_LEN_MAX: usize = 100 * 1024;
 /// Requests that wait for an answer, files and trees that are open, at most.
 const WAITING_MAX: usize = 256;
 const FILES_MAX: usize = 256;
-/// Files that were read whole and wait to be told, at most.
-const READ_MAX: usize = 16;
+/// Files that are told of with the other side's next packet, at most.
+const LATER_MAX: usize = 16;
+/// Places in a record of which the bytes are missing, at most.
+const HOLES_MAX: usize = 16;
 const TREES_MAX: usize = 64;
 /// Bytes that a message may move, at most (Suricata's limit); and less where the server says so.
 const MOVED_MAX: u32 = 16 << 20;
@@ -54,8 +57,10 @@ pub(crate) struct Smb {
     is_flooded: bool,
     trees: Vec<Tree>,
     files: Vec<File>,
-    /// Files that were read, until the server speaks again.
-    read: Vec<Unit>,
+    /// Who speaks.
+    side: usize,
+    /// Places in the record that a side has begun of which the bytes are missing.
+    holes: [Vec<Range<usize>>; 2],
     /// The file that this record opens.
     related: Option<Vec<u8>>,
     count: u64,
@@ -65,7 +70,7 @@ pub(crate) struct Smb {
     /// Of the record at hand not all is looked into.
     is_cut: bool,
 }
-heap_size!(Smb { held, offered, waiting, trees, files, read, related });
+heap_size!(Smb { held, offered, waiting, trees, files, related });
 
 /// A request, and what is told of it.
 #[derive(Debug, Default)]
@@ -91,6 +96,7 @@ enum Asked {
     File(Vec<u8>),
     /// Of which file, and from where.
     Read(u128, u64),
+    Close(u128),
     Pipe(u128),
 }
 
@@ -98,7 +104,7 @@ impl HeapSize for Asked {
     fn heap_size(&self) -> usize {
         match self {
             Self::Tree(name) | Self::File(name) => name.heap_size(),
-            Self::Other | Self::Read(..) | Self::Pipe(_) => 0,
+            Self::Other | Self::Read(..) | Self::Close(_) | Self::Pipe(_) => 0,
         }
     }
 }
@@ -164,9 +170,7 @@ impl Parser for Smb {
         if self.is_over {
             return;
         }
-        if side == 1 {
-            said.units.append(&mut self.read);
-        }
+        self.side = side;
         self.held[side].add_from(bytes, HEAD_LEN - 1, |it| {
             it.windows(HEAD_LEN).position(|it| matches!(it, [0, .., 0xff | 0xfe, b'S', b'M', b'B']))
         });
@@ -186,13 +190,17 @@ impl Parser for Smb {
             if head[0] == 0 {
                 self.record(side, &record, said);
             }
+            self.holes[side].clear();
         }
     }
 
     fn lose(&mut self, side: usize, count: u64) -> bool {
         let head = self.held[side].bytes().first_chunk::<4>().copied();
         let length = head.map(|it| 4 + u64::from(u32::from_be_bytes(it) & 0x00ff_ffff));
-        self.held[side].lose(count, length);
+        if !self.bridge(side, count, length) {
+            self.holes[side].clear();
+            self.held[side].lose(count, length);
+        }
         true
     }
 
@@ -208,6 +216,38 @@ impl Parser for Smb {
 }
 
 impl Smb {
+    /// Goes on behind what is missing of the bytes that a message moves, where that is all that is
+    /// missing; whether it does.
+    fn bridge(&mut self, side: usize, count: u64, length: Option<u64>) -> bool {
+        let held = &mut self.held[side];
+        let (from, holes) = (held.bytes().len(), &mut self.holes[side]);
+        let end = usize::try_from(count).ok().and_then(|it| from.checked_add(it));
+        let (Some(end), Some(length)) = (end, length) else { return false };
+        let is_within = end <= 4 + RECORD_LEN_MAX && end as u64 <= length;
+        let is_moving = held.bytes().get(4..).is_some_and(two::moves);
+        if !is_within || !is_moving || holes.len() == HOLES_MAX {
+            return false;
+        }
+        held.add(&vec![0; end - from]);
+        holes.push(from..end);
+        true
+    }
+
+    /// Of bytes of a record those that came: each piece, with how many are before it.
+    fn pieces<'a>(&self, data: &'a [u8], at: usize) -> Vec<(usize, &'a [u8])> {
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for hole in &self.holes[self.side] {
+            let place = |it: usize| it.saturating_sub(4 + at).clamp(from, data.len());
+            let (begin, end) = (place(hole.start), place(hole.end));
+            pieces.push((from, &data[from..begin]));
+            from = end;
+        }
+        pieces.push((from, &data[from..]));
+        pieces.retain(|it| !it.1.is_empty() || self.holes[self.side].is_empty());
+        pieces
+    }
+
     fn record(&mut self, side: usize, record: &[u8], said: &mut Said) {
         let read = match record {
             [0xff, b'S', b'M', b'B', ..] => one::message(self, side, record, said),
@@ -326,12 +366,20 @@ impl Smb {
     }
 
     fn open(&mut self, identifier: u128, name: Vec<u8>, head: &Head, said: &mut Said) {
+        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
+        let is_pipe = tree.is_some_and(|it| it.is_pipe);
+        let known = self.files.iter_mut().find(|it| it.identifier == identifier);
+        // Its client did not wait to be told that it is open.
+        if let Some(file) = known.filter(|it| is_pipe && it.rpc.is_some()) {
+            file.name = name;
+            return;
+        }
         self.close(identifier, said);
+        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
         if self.files.len() == FILES_MAX {
             self.files.remove(0);
         }
-        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
-        let rpc = tree.filter(|it| it.is_pipe).map(|_| Box::default());
+        let rpc = is_pipe.then(Box::default);
         self.files.push(File {
             identifier,
             name,
@@ -358,11 +406,11 @@ impl Smb {
             if let Some((number, side)) = file.moved {
                 let mut unit = self.file_unit(&file, FileState::Closed, number, side);
                 unit.whole_file(file.content.size, file.content.digests());
-                match side {
-                    0 => said.units.push(unit),
-                    // It is its sender's, who answers.
-                    _ if self.read.len() < READ_MAX => self.read.push(unit),
-                    _ => {}
+                // It is its sender's.
+                match side == self.side {
+                    true => said.units.push(unit),
+                    false if said.later.len() < LATER_MAX => said.later.push(unit),
+                    false => {}
                 }
             }
             self.tell_file(&file, said);
@@ -450,6 +498,10 @@ impl Smb {
         let place = place.unwrap_or_else(|| {
             let name = self.related.clone().filter(|_| identifier == RELATED);
             self.open(identifier, name.unwrap_or_default(), head, said);
+            // What it is nobody knows, where its share was not told: calls begin in their own way.
+            if self.trees.iter().all(|it| it.identifier != head.tree) && Rpc::begins(bytes) {
+                self.files.last_mut().into_iter().for_each(|it| it.rpc = Some(Box::default()));
+            }
             self.files.len() - 1
         });
         let is_cut = self.is_cut;

@@ -264,8 +264,55 @@ fn how_long_a_file_is_that_was_read_is_its_servers_to_tell() {
     smb.take(0, &two(8, false, 3, 5, &read), &mut said);
     smb.take(1, &two(8, true, 3, 5, &answer), &mut said);
     smb.take(0, &two(6, false, 4, 5, &close), &mut said);
-    let size = |said: &Said| said.units.iter().find_map(|it| it.numbers(Field::FileSize).next());
-    assert_eq!(size(&said), None);
-    smb.take(1, &two(6, true, 4, 5, &[0; 60]), &mut said);
-    assert_eq!(size(&said), Some(4));
+    let size = |units: &[Unit]| units.iter().find_map(|it| it.numbers(Field::FileSize).next());
+    // With the server's next packet.
+    assert_eq!((size(&said.units), size(&said.later)), (None, Some(4)));
+}
+
+/// A message of DCE/RPC.
+fn call(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (16 + body.len()) as u8;
+    [&[5, 0, kind, 3, 0x10, 0, 0, 0, length, 0, 0, 0, 2, 0, 0, 0], body].concat()
+}
+
+#[test]
+fn who_does_not_wait_for_answers_hides_neither_calls_nor_files() {
+    // The client says all that it has to say before it is told what its share is.
+    let request = call(0, b"\0\0\0\0\0\0\x0f\0evil");
+    let told = said(&[(0, write(OPENED, 0, &request))]);
+    assert!(told.units.iter().any(|it| has(it, Buffer::DcerpcStub, b"evil")), "{told:?}");
+    let not_known = said(&[(0, write(OPENED, 0, &[&request[..], b"more"].concat()))]);
+    assert!(!not_known.units.iter().any(|it| has(it, Buffer::DcerpcStub, b"evil")));
+
+    let mut read = vec![0; 48];
+    (read[0], read[4]) = (49, 4);
+    read[16..32].copy_from_slice(&OPENED);
+    let mut answer = vec![0; 16];
+    (answer[0], answer[2], answer[4]) = (17, 80, 4);
+    answer.extend(b"evil");
+    let mut close = vec![0; 24];
+    close[0] = 24;
+    close[8..24].copy_from_slice(&OPENED);
+    let told = said(&[
+        (0, two(8, false, 3, 5, &read)),
+        (0, two(6, false, 4, 5, &close)),
+        (1, two(8, true, 3, 5, &answer)),
+        (1, two(6, true, 4, 5, &[0; 60])),
+    ]);
+    assert!(told.units.iter().any(|it| it.numbers(Field::FileSize).next() == Some(4)));
+}
+
+#[test]
+fn what_is_missing_of_a_write_hides_neither_what_is_before_nor_behind_it() {
+    let whole = write(OPENED, 0, b"evil, and what is lost, and worse");
+    let place = whole.len() - 33;
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    smb.take(0, &whole[..place + 4], &mut said);
+    assert!(smb.lose(0, 19));
+    smb.take(0, &whole[place + 23..], &mut said);
+    let last = said.units.last().unwrap();
+    for part in [&b"evil"[..], b"and worse"] {
+        let holds = |it: &[u8]| memchr::memmem::find(it, part).is_some();
+        assert!(last.each(Buffer::FileData, &mut |it| holds(it)), "{said:?}");
+    }
 }

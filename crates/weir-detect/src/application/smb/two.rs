@@ -6,6 +6,8 @@ use crate::buffers::event::AppEvent;
 use crate::value::{Object, text};
 
 const HEAD_LEN: usize = 64;
+/// The same with what a message says of the bytes that it moves.
+const MOVING_LEN: usize = HEAD_LEN + 48;
 /// Messages of one record, at most.
 const MESSAGES_MAX: usize = 64;
 /// A message of the server, and one that will be answered later.
@@ -113,7 +115,11 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             smb.related = Some(name.clone());
             asked = Asked::File(name);
         }
-        CLOSE => smb.close(file_identifier(body, 8)?, said),
+        CLOSE => {
+            let file = file_identifier(body, 8)?;
+            smb.close(file, said);
+            asked = Asked::Close(file);
+        }
         READ => {
             let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
             asked = Asked::Read(file_identifier(body, 16)?, at);
@@ -151,8 +157,34 @@ fn write(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said)
         smb.odd(AppEvent::SmbOverlap, said);
     }
     smb.place((0, file), at, length.into(), said);
-    smb.content((0, file), (Some(at), data, length.into()), head, said);
+    move_bytes(smb, file, (at, data, length), usize::from(LITTLE.word(body, 2)?), head, said);
     Some(())
+}
+
+/// Bytes of a file, from a place in the record on, as far as they came.
+fn move_bytes(
+    smb: &mut Smb,
+    file: u128,
+    (at, data, length): (u64, &[u8], u32),
+    place: usize,
+    head: &Head,
+    said: &mut Said,
+) {
+    let side = smb.side;
+    for (before, piece) in smb.pieces(data, place) {
+        let is_last = before + piece.len() == data.len();
+        let rest = u64::from(length).saturating_sub(before as u64);
+        let length = if is_last { rest } else { piece.len() as u64 };
+        let at = Some(at.saturating_add(before as u64));
+        smb.content((side, file), (at, piece, length), head, said);
+    }
+}
+
+/// Whether a message moves bytes of a file, is alone in its record, and what it says of them came.
+pub(super) fn moves(message: &[u8]) -> bool {
+    let is_alone = LITTLE.long(message, 20) == Some(0);
+    let is_moving = matches!(LITTLE.word(message, 12), Some(READ | WRITE));
+    message.len() >= MOVING_LEN && message.starts_with(b"\xfeSMB") && is_alone && is_moving
 }
 
 fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
@@ -183,15 +215,7 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             share(&name, kind == 2, &mut unit, &mut told);
             if is_done {
                 smb.connect(head.tree, name, kind == 2);
-                told.put(
-                    "share_type",
-                    match kind {
-                        1 => "FILE",
-                        2 => "PIPE",
-                        3 => "PRINT",
-                        _ => "UNKNOWN",
-                    },
-                );
+                told.put("share_type", share_name(kind));
             }
         }
         (CREATE, Asked::File(name)) if is_done => {
@@ -211,9 +235,12 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
                 smb.odd(AppEvent::SmbReadSize, said);
             }
             smb.place((1, file), at, length.into(), said);
-            let data = named(bytes, u32::from(*body.get(2)?), length)?;
-            smb.content((1, file), (Some(at), data, length.into()), head, said);
+            let place = *body.get(2)?;
+            let data = named(bytes, place.into(), length)?;
+            move_bytes(smb, file, (at, data, length), place.into(), head, said);
         }
+        // Its client has not waited for what it read.
+        (CLOSE, Asked::Close(file)) if is_done => smb.close(file, said),
         (IOCTL, Asked::Pipe(file)) if is_done => {
             let data = named(bytes, LITTLE.long(body, 32)?, LITTLE.long(body, 36)?)?;
             smb.content((1, file), (None, data, 0), head, said);
@@ -238,6 +265,16 @@ fn negotiated(smb: &mut Smb, body: &[u8], told: &mut Object, said: &mut Said) ->
         }
     }
     Some(())
+}
+
+/// As EVE spells a kind of share (MS-SMB2 s2.2.10).
+fn share_name(kind: u8) -> &'static str {
+    match kind {
+        1 => "FILE",
+        2 => "PIPE",
+        3 => "PRINT",
+        _ => "UNKNOWN",
+    }
 }
 
 /// As EVE spells them.
