@@ -1,5 +1,6 @@
 //! What the detector says of a packet that a rule matches: plain values, for whoever writes them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_wire::frame::Time;
@@ -55,6 +56,12 @@ impl Alerts {
     pub(crate) fn take_back(&mut self, first: usize, is_such: impl Fn(&Alert) -> bool) -> usize {
         let first = first.min(self.waiting.len());
         self.waiting.extract_if(first.., |it| is_such(it)).count()
+    }
+
+    /// Takes back what follows those at `told` and tells of the same rules.
+    pub(crate) fn take_back_told(&mut self, told: Range<usize>) {
+        let rules: Vec<RuleIndex> = self.waiting[told.clone()].iter().map(|it| it.rule).collect();
+        self.take_back(told.end, |it| rules.contains(&it.rule));
     }
 
     /// Of those that wait, all from the `first` on tell what would have been: the packet passes.

@@ -179,6 +179,8 @@ pub struct Detector {
     is_settled: bool,
     /// The last packet has no place in its connection.
     is_refused: bool,
+    /// The packet at hand was looked at before, as RDMA, and is counted.
+    is_again: bool,
     /// What was odd about packets, and how much of it may wait.
     anomalies: Vec<AnomalyRecord>,
     anomalies_max: usize,
@@ -204,6 +206,7 @@ impl Detector {
             bypass_bytes: limits.bypass_bytes,
             is_settled: false,
             is_refused: false,
+            is_again: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
             is_one_of_several: false,
@@ -361,6 +364,8 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
+        let datagram = packet.parsed.datagram(packet.bytes);
+        let packet = &Packet { parsed: datagram.as_ref().unwrap_or(packet.parsed), ..*packet };
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         let wants_events = rules.needs().events || evaluator.tells_events;
         (self.is_settled, self.is_refused) = (false, false);
@@ -392,7 +397,9 @@ impl Detector {
         let events = if events.is_empty() { view.events } else { &events };
         let mut view = View { events, is_refused: self.is_refused, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
-        if let Some(watcher) = watcher.as_mut() {
+        if let Some(watcher) = watcher.as_mut()
+            && !self.is_again
+        {
             view.signs = watcher.look(now, flow, direction, &view);
         }
         // Who watches queue pairs, or for floods, counts every packet of theirs.
@@ -564,6 +571,11 @@ impl Detector {
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {
         self.flows.taken(slot).map(|it| it.view(direction))
+    }
+
+    /// Packets were looked at before from here on, or no more.
+    pub(crate) fn set_again(&mut self, is_again: bool) {
+        self.is_again = is_again;
     }
 
     /// Looks at a packet that belongs to no flow.

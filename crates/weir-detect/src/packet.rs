@@ -291,7 +291,8 @@ impl<'a> View<'a> {
             HeaderTest::IpProtocol(numbers) => {
                 let is_piece = self.parsed.network == Network::Ipv6 && self.is_piece();
                 let own = if is_piece { protocol::FRAGMENT } else { self.parsed.protocol };
-                numbers.contain(own.into())
+                // Of IPv4 the header's: an authentication header is none of its extensions.
+                numbers.contain(ipv4().map_or(own, |it| it.protocol).into())
             }
             HeaderTest::FragmentBits { bits, how } => ipv4().is_some_and(|it| {
                 let word = it.fragment.get();

@@ -336,6 +336,8 @@ pub struct DropRecord {
 impl DropRecord {
     /// Of a packet that no flow was found for.
     pub fn of_packet(time: Time, reason: &'static str, bytes: &[u8], parsed: &Parsed) -> Self {
+        let datagram = parsed.datagram(bytes);
+        let parsed = datagram.as_ref().unwrap_or(parsed);
         let (source_port, destination_port) = ports(parsed, bytes);
         Self {
             time,

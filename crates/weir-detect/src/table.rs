@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use foldhash::fast::FixedState;
 use hashlink::LinkedHashMap;
 use weir_wire::frame::{Link, Time};
+use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Parsed, Transport, parse};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
@@ -23,6 +24,9 @@ use over::Over;
 
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
 const QUIET_NS: u64 = 600_000_000_000;
+/// Adapters send RoCE v2 from UDP ports from here on: the high bits are 0xc000, the others spread
+/// queue pairs over paths.
+const ADAPTERS_FIRST: u16 = 0xc000;
 
 /// Flows that ended and wait to be taken, at most; those beyond are not told of.
 const ENDED_MAX: usize = 1 << 16;
@@ -186,7 +190,32 @@ impl FlowTable {
     }
 
     /// Has `detector` look at a packet, in the state of its flow: see [`Detector::inspect`].
+    ///
+    /// RoCE v2 that an adapter may not take is looked at as a datagram, too: a socket may have its
+    /// port.
     pub fn inspect(
+        &mut self,
+        detector: &mut Detector,
+        now: Time,
+        packet: &Packet<'_>,
+        alerts: &mut Alerts,
+    ) -> Decision {
+        let told = alerts.len();
+        let decision = self.inspect_once(detector, now, packet, alerts);
+        let Some(parsed) = datagram_beside_rdma(packet).filter(|_| decision == Decision::Pass)
+        else {
+            return decision;
+        };
+        let datagram = Packet { parsed: &parsed, icrc: None, ..*packet };
+        let told_again = alerts.len();
+        detector.set_again(true);
+        let decision = self.inspect_once(detector, now, &datagram, alerts);
+        detector.set_again(false);
+        alerts.take_back_told(told..told_again);
+        decision
+    }
+
+    fn inspect_once(
         &mut self,
         detector: &mut Detector,
         now: Time,
@@ -369,9 +398,20 @@ impl Entry {
     }
 }
 
+/// A packet of RoCE v2 as a datagram, where it comes from a port that adapters do not send from, or
+/// has no right ICRC.
+#[inline]
+fn datagram_beside_rdma(packet: &Packet<'_>) -> Option<Parsed> {
+    let parsed = packet.parsed;
+    let Transport::Udp { source, .. } = parsed.transport else { return None };
+    let is_odd = source < ADAPTERS_FIRST || packet.icrc == Some(IcrcStatus::Invalid);
+    if parsed.rdma.is_none() || !is_odd { None } else { parsed.datagram_of_rdma(packet.bytes) }
+}
+
 /// The flow of a packet, in such VLANs, and whether the end that is first in the key sent it.
 fn key(packet: &Packet<'_>, vlans: Vlans) -> (Key, bool) {
-    let parsed = packet.parsed;
+    let datagram = packet.parsed.datagram(packet.bytes);
+    let parsed = datagram.as_ref().unwrap_or(packet.parsed);
     if let Some(rdma) = &parsed.rdma {
         // Marked, so that it is nobody's port.
         let queue_pair = rdma.destination_qp.value() | 1 << 31;

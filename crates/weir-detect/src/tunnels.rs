@@ -87,6 +87,8 @@ impl TunnelPorts {
                         || self.is_teredo(source, destination)
                 }
                 Transport::None => matches!(parsed.protocol, IP_IN_IP | IPV6 | GRE),
+                // From port 4500 to one of these, perhaps.
+                Transport::Esp { in_udp, .. } => in_udp,
                 _ => false,
             }
     }
@@ -102,6 +104,8 @@ impl TunnelPorts {
             let tunnel = parsed.tunnel?;
             return Some((tunnel.inner_offset.into(), tunnel.inner_link, "gre tunnel"));
         }
+        let datagram = parsed.datagram(bytes);
+        let parsed = datagram.as_ref().unwrap_or(parsed);
         let transport = usize::from(parsed.transport_offset);
         let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
         match (parsed.protocol, parsed.transport) {

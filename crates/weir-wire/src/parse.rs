@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bth::{Opcode, PartitionKey, Psn, Qpn};
 use crate::frame::{Frame, Link};
+use crate::udp::UdpHeader;
 use crate::walk;
 
 /// An Ethernet address.
@@ -259,6 +260,32 @@ impl Parsed {
     #[inline]
     pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         bytes.get(usize::from(self.payload_offset)..self.end as usize).unwrap_or_default()
+    }
+
+    /// The datagram that brings ESP in UDP (RFC 3948), as whoever does not open it has it: anybody
+    /// may send from that port what is no ESP. `None` for all else.
+    #[inline]
+    pub fn datagram(&self, bytes: &[u8]) -> Option<Self> {
+        let Transport::Esp { in_udp: true, .. } = self.transport else { return None };
+        self.as_datagram(bytes)
+    }
+
+    /// The datagram that brings RoCE v2, as a socket has it whose port is 4791. `None` for all
+    /// else.
+    #[inline]
+    pub fn datagram_of_rdma(&self, bytes: &[u8]) -> Option<Self> {
+        let is_whole = self.fragment.is_none() && self.fault.is_none();
+        let is_of_udp = self.rdma?.encapsulation == Encapsulation::RoceV2;
+        let datagram = (is_whole && is_of_udp).then(|| self.as_datagram(bytes)).flatten()?;
+        Some(Self { rdma: None, ..datagram })
+    }
+
+    fn as_datagram(&self, bytes: &[u8]) -> Option<Self> {
+        let ports = bytes.get(usize::from(self.transport_offset)..)?.first_chunk::<4>()?;
+        let [a, b, c, d] = *ports;
+        let (source, destination) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let payload_offset = self.transport_offset + UdpHeader::LEN as u16;
+        Some(Self { transport: Transport::Udp { source, destination }, payload_offset, ..*self })
     }
 }
 

@@ -288,6 +288,53 @@ fn datagrams_are_looked_into_at_the_ports_that_are_named() {
 }
 
 #[test]
+fn what_comes_from_the_port_of_esp_in_udp_is_a_datagram_to_rules() {
+    let by_port = "drop udp any any -> any 53 (sid:1;)";
+    let by_dns = "drop dns any any -> any any (dns.query; content:\"evil\"; sid:1;)";
+    let by_first = "drop udp any 4500 -> any any (content:\"|01 02|\"; depth:2; sid:1;)";
+    let query = b"\x01\x02\x01\0\0\x01\0\0\0\0\0\0\x04evil\x03org\0\0\x01\0\x01";
+    let mut datagram = udp_payload(53, query);
+    datagram[..2].copy_from_slice(&4500_u16.to_be_bytes());
+    let frame = ipv4(ATTACKER, VICTIM, 17, 0, &datagram);
+    for rule in [by_port, by_dns, by_first] {
+        let mut gateway = gateway(rule, |_| ());
+        assert_eq!(gateway.receive(Side::Wire, from_ref(&frame)).len(), 0, "{rule}");
+        let mut told = Vec::new();
+        gateway.engine.take_alerts(&mut |alert, _| told.push(alert.clone()));
+        assert_eq!((told[0].source.port, told[0].destination.port), (4500, 53), "{rule}");
+    }
+    // To a port of tunnels.
+    let evil = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so evil"));
+    let mut carrier = udp_payload(8472, &[&[8, 0, 0, 0, 0, 0, 7, 0], &evil[..]].concat());
+    carrier[..2].copy_from_slice(&4500_u16.to_be_bytes());
+    let mut gateway = gateway(EVIL, |policy| policy.tunnels.vxlan = Ports::of(&[8472]).unwrap());
+    let carrier = ipv4([10, 3, 0, 1], [10, 3, 0, 2], 17, 0, &carrier);
+    assert_eq!(gateway.receive(Side::Wire, &[carrier]).len(), 0);
+}
+
+#[test]
+fn what_comes_to_the_port_of_roce_from_another_s_is_a_datagram_too() {
+    let answer = b"\x01\x02\x81\x80\0\x01\0\0\0\0\0\0\x04evil\x03org\0\0\x01\0\x01";
+    let from = |port: u16| {
+        let mut datagram = udp_payload(4791, answer);
+        datagram[..2].copy_from_slice(&port.to_be_bytes());
+        ipv4(ATTACKER, VICTIM, 17, 0, &datagram)
+    };
+    let by_place = "drop udp any any -> any any (content:\"|01 02|\"; depth:2; sid:1;)";
+    let by_dns = "drop dns any any -> any any (content:\"evil\"; sid:1;)";
+    // The last has the port of an adapter, but no right ICRC.
+    for (rule, port) in [(by_place, 53), (by_dns, 53), (by_place, 0xc001)] {
+        let mut gateway = gateway(rule, |_| ());
+        assert_eq!(gateway.receive(Side::Wire, &[from(port)]).len(), 0, "{rule} {port}");
+    }
+    let mut gateway = gateway("alert udp any any -> any any (sid:1;)", |_| ());
+    assert_eq!(gateway.receive(Side::Wire, &[from(53)]).len(), 1);
+    let mut told = 0;
+    gateway.engine.take_alerts(&mut |_, _| told += 1);
+    assert_eq!(told, 1, "by either way, once");
+}
+
+#[test]
 fn what_is_odd_is_told_of_the_packet_that_a_tunnel_carries() {
     let mut gateway = gateway(EVIL, |policy| {
         policy.rules.as_mut().unwrap().limits.anomalies = 16;

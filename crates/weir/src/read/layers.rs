@@ -145,6 +145,8 @@ impl Layers {
         let mut events = decode::look(bytes, link);
         events.truncate(EVENTS_MAX);
         let Found { parsed, vlans, labels, tags } = found;
+        // Who only reads opens no ESP.
+        let parsed = parsed.datagram(bytes).unwrap_or(parsed);
         tags.into_iter().for_each(|it| self.count(it));
         let mut layer = Layer { bytes, link, parsed, vlans, events, source, outer, depth };
         let is_too_deep = depth + labels > self.layers_max;
