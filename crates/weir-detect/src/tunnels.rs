@@ -73,6 +73,16 @@ pub fn is_overtagged(parsed: &Parsed) -> bool {
 }
 
 impl TunnelPorts {
+    /// The ports of VXLAN and GENEVE: who sends there chooses the source port by what is carried.
+    pub fn by_destination(&self) -> Vec<u16> {
+        let these = |ports: &Ports| match ports {
+            Ports::Any => [0; PORTS_MAX],
+            Ports::These(these) => *these,
+        };
+        let ports = [these(&self.vxlan), these(&self.geneve)].concat();
+        ports.into_iter().filter(|it| *it != 0).collect()
+    }
+
     /// Whether a packet may carry another, or is a piece of one: [`TunnelPorts::inner`] is worth a
     /// look, or [`Fragments`](crate::fragments::Fragments).
     #[inline]

@@ -7,12 +7,13 @@
 //   host port --> flow's hash ----------------------------+-> worker 0, 1, ... n-1
 //   wire port --> ESP: the worker in `spis`, or the SPI's lowest bits; in UDP where it is opened
 //             +-> else: flow's hash, as at the host port --+
-//   group traffic, the gateway's own, handshakes, no address --> worker 0
+//   group traffic by its IP address, the gateway's own, handshakes, no address --> worker 0
 //
 // The hash is the same for both directions of a flow, and at every gateway, so that a conversation
 // meets in one worker at either end. RoCE is hashed by addresses alone: the directions of a queue
 // pair share neither ports nor queue pair numbers. So are VXLAN and GENEVE, whose source ports
-// differ by direction, and fragments, which have none. How many workers share a peer's flows
+// differ by direction, and fragments, which have none. A group's MAC address says nothing: hosts
+// take packets for their own IP address whatever it is. How many workers share a peer's flows
 // stands in `peers`, by what the peer protects.
 
 #include <linux/bpf.h>
@@ -31,8 +32,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 // As weir_port::afxdp has it.
 #define QUEUES_MAX 64
 
-#define PACKET_BROADCAST 1
-#define PACKET_MULTICAST 2
 #define ETHERTYPE_ROCE_V1 0x8915
 #define IPV4_FRAGMENT 0x3fff
 #define IPV6_FRAGMENT 0xfff9
@@ -43,14 +42,16 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define IPV6_HEADERS_MAX 1128
 #define PORT_ESP 4500
 #define PORT_ROCE_V2 4791
-#define PORT_VXLAN 4789
-#define PORT_GENEVE 6081
+// As weir_port::steering has it.
+#define TUNNEL_PORTS_MAX 8
 
 // Set before loading.
 const volatile __u32 workers = 1;
 const volatile __u32 keying_port = 0;
 // Whether there may be anything in `spis`.
 const volatile __u32 has_front_ends = 0;
+// UDP ports at which datagrams carry packets; zeros: none.
+const volatile __u16 tunnel_ports[TUNNEL_PORTS_MAX] = {};
 // IPv4 mapped, network order; zeros: none.
 const volatile __u32 own[2][4] = {};
 
@@ -294,12 +295,28 @@ static __always_inline __u32 worker_of_spi(__be32 spi)
 	__u32 number = bpf_ntohl(spi);
 	__u32 *found = has_front_ends ? bpf_map_lookup_elem(&spis, &number) : 0;
 
-	return found ? *found : number % WORKERS_MAX;
+	return found ? *found : number % WORKERS_MAX % workers;
 }
 
 static __always_inline int hides_flows(__u16 port)
 {
-	return port == PORT_ROCE_V2 || port == PORT_VXLAN || port == PORT_GENEVE;
+	if (port == PORT_ROCE_V2)
+		return 1;
+#pragma unroll
+	for (int i = 0; i < TUNNEL_PORTS_MAX; i++)
+		if (port && port == tunnel_ports[i])
+			return 1;
+	return 0;
+}
+
+// Multicast of IPv4, IPv6 and GIDs, and IPv4's broadcast.
+static __always_inline int is_group(const __u32 address[4])
+{
+	__u32 last = bpf_ntohl(address[3]);
+
+	if (address[0] || address[1] || address[2] != bpf_htonl(0xffff))
+		return bpf_ntohl(address[0]) >> 24 == 0xff;
+	return last >> 28 == 0xe || last == 0xffffffff;
 }
 
 static __always_inline __u32 steer(const struct frame *frame, __u16 ethertype, int from_wire)
@@ -309,7 +326,7 @@ static __always_inline __u32 steer(const struct frame *frame, __u16 ethertype, i
 	__be32 spi;
 	__u32 hash, at;
 
-	if (read(frame, ethertype, &packet))
+	if (read(frame, ethertype, &packet) || is_group(packet.destination))
 		return 0;
 	at = packet.transport;
 	if (from_wire && at && packet.protocol == IPPROTO_ESP && !load(frame, at, &spi, 4))
@@ -346,8 +363,6 @@ static __always_inline __u32 steer_filtered(struct __sk_buff *skb, int from_wire
 {
 	const struct frame frame = { .ctx = skb };
 
-	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
-		return 0;
 	return steer(&frame, bpf_ntohs(skb->protocol), from_wire);
 }
 
@@ -357,7 +372,7 @@ static __always_inline __u32 steer_bypassing(struct xdp_md *ctx, int from_wire)
 	struct ethhdr ethernet;
 	__be16 inner;
 
-	if (load(&frame, 0, &ethernet, sizeof(ethernet)) || ethernet.h_dest[0] & 1)
+	if (load(&frame, 0, &ethernet, sizeof(ethernet)))
 		return 0;
 	frame.network = sizeof(ethernet);
 	if (ethernet.h_proto == bpf_htons(ETH_P_8021Q) ||

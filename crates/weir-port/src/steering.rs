@@ -36,6 +36,9 @@ pub const WORKERS_MAX: usize = 16;
 /// Prefixes of peers, at most.
 pub const PREFIXES_MAX: usize = 65_536;
 
+/// UDP ports of tunnels, at most.
+pub const TUNNEL_PORTS_MAX: usize = 8;
+
 /// Associations of front ends, at most.
 pub const SPIS_MAX: usize = 16_384;
 
@@ -72,6 +75,9 @@ pub struct SteeringOptions {
     pub own: Vec<IpAddr>,
     /// Whether front ends may choose SPIs ([`Steering::take_spi`]).
     pub has_front_ends: bool,
+    /// UDP ports at which datagrams carry packets, [`TUNNEL_PORTS_MAX`] at most: their source ports
+    /// tell nothing of a flow's other direction.
+    pub tunnel_ports: Vec<u16>,
     /// Whether the ports are AF_XDP sockets, not packet sockets.
     pub bypasses_kernel: bool,
 }
@@ -166,12 +172,17 @@ impl Steering {
         for (place, address) in own.iter_mut().zip(&options.own) {
             *place = mapped(*address);
         }
+        let mut tunnel_ports = [0_u16; TUNNEL_PORTS_MAX];
+        for (place, port) in tunnel_ports.iter_mut().zip(&options.tunnel_ports) {
+            *place = *port;
+        }
         let has_front_ends = u32::from(options.has_front_ends);
         let mut loader = EbpfLoader::new();
         loader
             .override_global("has_front_ends", &has_front_ends, true)
             .override_global("workers", &workers, true)
             .override_global("keying_port", &keying_port, true)
+            .override_global("tunnel_ports", &tunnel_ports, true)
             .override_global("own", &own, true);
         let mut object = loader.load(OBJECT)?;
         let mut map = |name: &str| {

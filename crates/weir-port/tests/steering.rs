@@ -59,8 +59,14 @@ fn steering(workers: usize) -> Steering {
 
 fn loaded(workers: usize, own: Vec<IpAddr>) -> Steering {
     let keying_port = Some(KEYING_PORT);
-    let options =
-        SteeringOptions { workers, keying_port, own, has_front_ends: true, bypasses_kernel: false };
+    let options = SteeringOptions {
+        workers,
+        keying_port,
+        own,
+        has_front_ends: true,
+        tunnel_ports: vec![4789, 8472],
+        bypasses_kernel: false,
+    };
     Steering::load(&options).expect("root loads it")
 }
 
@@ -220,6 +226,10 @@ fn esp_from_the_wire_goes_by_the_lowest_bits_of_its_spi() {
         // The kernel takes the outer tag off before it asks.
         tagged.drain(12..16);
         assert_eq!(from_wire(&steering, &tagged), usize::from(worker), "an inner tag");
+        // Of no peer: a worker that there is.
+        let few = loaded(3, Vec::new());
+        let strange = packet(v4(9), v4(1), ESP, &esp);
+        assert_eq!(from_wire(&few, &strange), usize::from(worker % 3));
     }
 }
 
@@ -275,14 +285,48 @@ fn what_is_the_gateways_own_or_nobodys_goes_to_the_first_worker() {
         let handshake = ported((v4(9), 3000 + source), (v4(1), KEYING_PORT), UDP);
         let to_us = ported((v4(9), 3000 + source), (OWN.into(), 22), TCP);
         let ike = ported((v4(9), 3000 + source), (OWN.into(), 4500), UDP);
-        let mut group = ported((v4(9), 3000 + source), (v4(1), 443), TCP);
-        group[0] = 0xff;
-        group[1..6].fill(0xff);
+        let group = Ipv4Addr::new(239, 1, 2, 3).into();
+        let group = ported((v4(9), 3000 + source), (group, 443), UDP);
+        let every = ported((v4(9), 3000 + source), (Ipv4Addr::BROADCAST.into(), 67), UDP);
+        let group_v6 = "ff02::fb".parse::<Ipv6Addr>().unwrap().into();
+        let group_v6 = ported((v6(9), 3000 + source), (group_v6, 5353), UDP);
         let arp = [&handshake[..12], &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 2][..]].concat();
-        for frame in [handshake, to_us, ike, group, arp] {
+        for frame in [handshake, to_us, ike, group, every, group_v6, arp] {
             assert_eq!(from_wire(&steering, &frame), 0);
         }
     }
+}
+
+#[test]
+fn a_group_s_mac_address_takes_no_packet_from_its_flow() {
+    if !lab::possible() {
+        return;
+    }
+    let steering = steering(16);
+    for source in 0..64 {
+        for (near, far) in [(v4(1), v4(2)), (v6(1), v6(2))] {
+            let plain = ported((near, 3000 + source), (far, 53), UDP);
+            let mut to_all = plain.clone();
+            to_all[..6].fill(0xff);
+            assert_eq!(from_wire(&steering, &to_all), from_wire(&steering, &plain));
+            assert_eq!(from_host(&steering, &to_all), from_host(&steering, &plain));
+        }
+    }
+}
+
+#[test]
+fn tunnels_are_shared_out_by_addresses_alone() {
+    if !lab::possible() {
+        return;
+    }
+    let steering = steering(16);
+    let there = |source, port| from_host(&steering, &ported((v4(1), source), (v4(2), port), UDP));
+    let back = |source, port| from_wire(&steering, &ported((v4(2), source), (v4(1), port), UDP));
+    for port in [4789, 8472] {
+        let worker = there(50_000, port);
+        assert!((50_000..50_020).all(|it| [there(it, port), back(it + 99, port)] == [worker; 2]));
+    }
+    assert!((50_000..50_020).any(|it| there(it, 8473) != there(50_000, 8473)), "another port");
 }
 
 #[test]

@@ -365,8 +365,11 @@ impl<'a> Walk<'a> {
         let mut end = self.wire_end;
         if self.parsed.fragment.is_none() {
             let length = usize::from(header.length.get());
-            end = offset + length;
-            if length < UdpHeader::LEN || end > self.wire_end {
+            // Receivers take all that there is for a length of 0, as jumbograms have it (RFC 2675),
+            // of any IPv6 packet.
+            let is_jumbo = length == 0 && self.parsed.network == Network::Ipv6;
+            end = if is_jumbo { self.wire_end } else { offset + length };
+            if !is_jumbo && (length < UdpHeader::LEN || end > self.wire_end) {
                 return Err(Fault::Malformed);
             }
         }
@@ -549,6 +552,7 @@ fn cooked_source(address_len: u16, address: &[u8; 8]) -> MacAddress {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::parse::parse;
     use proptest::prelude::*;
 
     /// Ethernet and IPv4 to UDP, with lengths that are right for 60 bytes.
@@ -595,6 +599,19 @@ pub(crate) mod tests {
             walk_long(&mut long, &bytes, Link::Ethernet, on_wire);
             prop_assert_eq!(short, long);
         }
+    }
+
+    #[test]
+    fn a_datagram_over_ipv6_may_say_no_length() {
+        let mut bytes = vec![2; 12];
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
+        bytes.extend([9; 32]);
+        bytes.extend([0xc0, 0, 0, 53, 0, 0, 0, 0, 1, 2, 3, 4]);
+        let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
+        assert_eq!((parsed.fault, parsed.payload(&bytes)), (None, &[1, 2, 3, 4][..]));
+        bytes[59] = 7;
+        let parsed = parse(&bytes, Link::Ethernet, bytes.len() as u32);
+        assert_eq!(parsed.fault, Some(Fault::Malformed));
     }
 
     #[test]

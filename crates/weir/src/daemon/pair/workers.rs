@@ -306,6 +306,7 @@ fn parts_of_several(setup: &WorkerSetup) -> Result<(Vec<WorkerParts>, Guard, Ste
         keying_port: policy.keying_port,
         own: own.collect(),
         has_front_ends: pair.xfrm,
+        tunnel_ports: policy.tunnels.by_destination(),
         bypasses_kernel: pair.driver == Driver::Xdp,
     })?;
     let ports = ports::open_several(pair, policy, &mut steering, &fast_paths, gate.as_ref())?;

@@ -26,6 +26,10 @@ pub(super) fn needs_restart(old: &Settings, new: &Settings) -> Option<String> {
     if old.pairs.len() != new.pairs.len() {
         return Some("the list of pairs".into());
     }
+    let tunnels = |it: &Settings| it.detection.as_ref().map(|it| it.tunnels).unwrap_or_default();
+    if tunnels(old) != tunnels(new) && old.pairs.iter().any(|it| it.workers > 1) {
+        return Some("`tunnel_ports` of pairs with several workers".into());
+    }
     old.pairs.iter().zip(&new.pairs).find_map(|(old, new)| pair_needs_restart(old, new))
 }
 
