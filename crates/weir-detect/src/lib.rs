@@ -77,6 +77,8 @@ pub mod fragments;
 mod heap;
 pub mod hosts;
 
+pub mod tags;
+
 pub mod tunnels;
 
 mod detector;

@@ -7,6 +7,8 @@ use weir_wire::tunnel::{GeneveHeader, VxlanHeader, inner_link};
 use weir_wire::udp::{PORT_GENEVE, PORT_VXLAN};
 use zerocopy::FromBytes;
 
+use crate::tags;
+
 const IP_IN_IP: u8 = 4;
 const IPV6: u8 = 41;
 const GRE: u8 = 47;
@@ -90,6 +92,7 @@ impl TunnelPorts {
         parsed.tunnel.is_some()
             || parsed.fragment.is_some()
             || is_overtagged(parsed)
+            || tags::hides(parsed)
             || match parsed.transport {
                 Transport::Udp { source, destination } => {
                     self.vxlan.has(destination)

@@ -15,9 +15,10 @@
 //! packets of a tunnel do.
 
 use weir_detect::fragments::{Cause, Fragments, GivenUp, Policy};
+use weir_detect::tags;
 use weir_detect::tunnels::{self, TunnelPorts};
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Parsed, parse};
+use weir_wire::parse::{Network, Parsed, parse};
 
 use crate::policy::{Exception, Exceptions};
 use crate::verdict::DropReason;
@@ -228,6 +229,15 @@ impl Inside {
                 return Err(DropReason::TunnelTooDeep);
             }
             return self.exceptions.layers.judge(DropReason::TunnelTooDeep);
+        }
+        if tags::hides(parsed) {
+            let behind = tags::look_behind(bytes, link, bytes.len() as u32).parsed;
+            if behind.network == Network::None {
+                return Ok(());
+            }
+            self.counters.carried += 1;
+            judge(bytes, &behind, Found { is_rebuilt: false, carriers })?;
+            return self.layer(now, (bytes, link), &behind, (depth + 1, carriers), judge);
         }
         if parsed.fragment.is_some() {
             return match self.complete(now, bytes, parsed)? {

@@ -335,6 +335,30 @@ fn what_comes_to_the_port_of_roce_from_another_s_is_a_datagram_too() {
 }
 
 #[test]
+fn what_stands_behind_labels_tags_and_in_sessions_is_judged() {
+    let tags: [&[u8]; 4] = [
+        &[0x88, 0x47, 0, 0, 0x11, 0x40],
+        &[0x88, 0x47, 0, 0, 0x10, 0x40, 0, 0, 0x11, 0x40],
+        &[0x88, 0x64, 0x11, 0, 0, 1, 0, 30, 0, 0x21],
+        &[0x89, 0x26, 0, 1, 0, 2, 8, 0],
+    ];
+    for tag in tags {
+        let within = |payload: &[u8]| {
+            let mut frame = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, payload));
+            frame.splice(12..14, tag.iter().copied());
+            frame
+        };
+        let mut gateway = gateway(EVIL, |_| ());
+        let passed = gateway.receive(Side::Wire, &[within(b"so evil"), within(b"so good")]);
+        assert_eq!(passed.len(), 1, "{tag:x?}");
+        assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 1, "{tag:x?}");
+        let mut told = Vec::new();
+        gateway.engine.take_alerts(&mut |alert, _| told.push(alert.clone()));
+        assert_eq!((told.len(), told[0].destination.port), (1, 99), "{tag:x?}");
+    }
+}
+
+#[test]
 fn what_is_odd_is_told_of_the_packet_that_a_tunnel_carries() {
     let mut gateway = gateway(EVIL, |policy| {
         policy.rules.as_mut().unwrap().limits.anomalies = 16;

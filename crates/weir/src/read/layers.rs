@@ -12,9 +12,10 @@ use weir_detect::Vlans;
 use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::hosts::Hosts;
+use weir_detect::tags::{self, Tagged};
 use weir_detect::tunnels::TunnelPorts;
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Network, Parsed, Transport, TunnelKind, parse};
+use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
 
 /// What is odd about one packet and told, at most, as Suricata has it.
 const EVENTS_MAX: usize = 15;
@@ -141,10 +142,10 @@ impl Layers {
         take: Take<'_>,
     ) {
         let depth = outer.map_or(0, |it| it.depth + 1);
-        let found = find(bytes, link, original_len);
+        let found = tags::look_behind(bytes, link, original_len);
         let mut events = decode::look(bytes, link);
         events.truncate(EVENTS_MAX);
-        let Found { parsed, vlans, labels, tags } = found;
+        let Tagged { parsed, vlans, labels, tags } = found;
         // Who only reads opens no ESP.
         let parsed = parsed.datagram(bytes).unwrap_or(parsed);
         tags.into_iter().for_each(|it| self.count(it));
@@ -261,165 +262,5 @@ fn add(counts: &mut Vec<(&'static str, u64)>, name: &'static str, count: u64) {
     match counts.iter_mut().find(|it| it.0 == name) {
         Some(known) => known.1 += count,
         None => counts.push((name, count)),
-    }
-}
-
-struct Found {
-    parsed: Parsed,
-    vlans: Vlans,
-    /// Labels that were passed over.
-    labels: usize,
-    /// Tags and sessions that were passed over, by the names of counters.
-    tags: Vec<&'static str>,
-}
-
-/// The walk, and a way to what it does not enter: a third VLAN, and what stands behind labels,
-/// other tags and in sessions of PPPoE.
-fn find(bytes: &[u8], link: Link, original_len: u32) -> Found {
-    let parsed = parse(bytes, link, original_len);
-    let vlans = Vlans::of(&parsed);
-    let mut found = Found { parsed, vlans, labels: 0, tags: Vec::new() };
-    if link != Link::Ethernet || parsed.network != Network::None {
-        return found;
-    }
-    let mut at = 12;
-    let mut vlans = Vlans::default();
-    for _ in 0..4 * LAYERS_MAX {
-        let Some([high, low, rest @ ..]) = bytes.get(at..) else { return found };
-        let inside = match (u16::from_be_bytes([*high, *low]), rest) {
-            (0x8100 | 0x88a8 | 0x9100, [high, low, ..]) => {
-                vlans.push(u16::from_be_bytes([*high, *low]));
-                at += 4;
-                continue;
-            }
-            // A tag, and what it stands before: VN-tag, a service's tag with the frame behind it
-            // (IEEE 802.1ah), FabricPath.
-            (kind @ (0x8926 | 0x88e7 | 0x8903), _) => {
-                let (name, length) = match kind {
-                    0x8926 => ("vntag", 6),
-                    0x88e7 => ("ieee8021ah", 18),
-                    _ => ("fabricpath", 16),
-                };
-                found.tags.push(name);
-                at += length;
-                continue;
-            }
-            (0x8864, _) => match behind_pppoe(rest) {
-                Some(header) => {
-                    found.tags.push("pppoe");
-                    (at + 2 + header, Link::Ip)
-                }
-                None => return found,
-            },
-            (0x0800 | 0x86dd, _) => (at + 2, Link::Ip),
-            (0x8847 | 0x8848, _) => match behind_labels(bytes, at + 2, &mut found.labels) {
-                // A frame behind labels: on with its type.
-                Some((frame, Link::Ethernet)) => {
-                    found.tags.extend(["mpls", "ethernet"]);
-                    at = frame + 12;
-                    continue;
-                }
-                Some(inside) => {
-                    found.tags.push("mpls");
-                    inside
-                }
-                None => return found,
-            },
-            _ => return found,
-        };
-        let (start, link) = inside;
-        let Some(inner) = bytes.get(start..) else { return found };
-        let before = found.parsed.link;
-        let original_len = original_len.saturating_sub(start as u32);
-        found.parsed = shifted(parse(inner, link, original_len), start);
-        found.parsed.link = before;
-        found.vlans = vlans;
-        return found;
-    }
-    found
-}
-
-/// Where the last label of MPLS ends, and what follows it (RFC 3032, RFC 4385).
-fn behind_labels(bytes: &[u8], mut at: usize, labels: &mut usize) -> Option<(usize, Link)> {
-    loop {
-        let label: &[u8; 4] = bytes.get(at..)?.first_chunk()?;
-        *labels += 1;
-        at += 4;
-        if label[2] & 1 == 0 && *labels <= LAYERS_MAX {
-            continue;
-        }
-        return match bytes.get(at)? >> 4 {
-            4 | 6 => Some((at, Link::Ip)),
-            // A pseudowire's control word.
-            0 => Some((at + 4, Link::Ethernet)),
-            _ => Some((at, Link::Ethernet)),
-        };
-    }
-}
-
-/// How long the headers of PPPoE and PPP before an IP packet are (RFC 2516 s4, RFC 1661 s2): PPP's
-/// protocol has a byte, or two.
-fn behind_pppoe(session: &[u8]) -> Option<usize> {
-    match session.get(6..8)? {
-        [0x00, 0x21 | 0x57] => Some(8),
-        [0x21 | 0x57, _] => Some(7),
-        _ => None,
-    }
-}
-
-/// Offsets that count from `by` bytes before.
-fn shifted(mut parsed: Parsed, by: usize) -> Parsed {
-    let short = by as u16;
-    for offset in
-        [&mut parsed.network_offset, &mut parsed.transport_offset, &mut parsed.payload_offset]
-    {
-        *offset = offset.saturating_add(short);
-    }
-    parsed.end += by as u32;
-    if let Some(tunnel) = &mut parsed.tunnel {
-        tunnel.inner_offset = tunnel.inner_offset.saturating_add(short);
-    }
-    if let Some(rdma) = &mut parsed.rdma {
-        rdma.bth_offset = rdma.bth_offset.saturating_add(short);
-        rdma.payload_offset = rdma.payload_offset.saturating_add(short);
-        rdma.icrc_offset = rdma.icrc_offset.map(|it| it.saturating_add(short));
-    }
-    parsed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A frame of this type and what follows it.
-    fn frame(behind: &[&[u8]]) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-        behind.iter().for_each(|it| frame.extend_from_slice(it));
-        frame
-    }
-
-    #[test]
-    fn packets_behind_tags_and_in_sessions_are_found() {
-        let mut udp = vec![0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-        udp.extend([0, 7, 0, 9, 0, 8, 0, 0]);
-        let session = [0x88, 0x64, 0x11, 0, 0, 1, 0, 30];
-        let service = [&[0x88, 0xe7, 0, 0, 0, 1][..], &[2; 12]].concat();
-        let cases: [(&[&[u8]], &[&str]); 5] = [
-            (&[&session, &[0, 0x21], &udp], &["pppoe"]),
-            (&[&session, &[0x21], &udp], &["pppoe"]),
-            (&[&[0x89, 0x26, 0, 1, 0, 2, 8, 0], &udp], &["vntag"]),
-            (&[&[0x89, 0x26, 0, 1, 0, 2, 0x81, 0, 0, 7, 8, 0], &udp], &["vntag"]),
-            (&[&service, &[8, 0], &udp], &["ieee8021ah"]),
-        ];
-        for (behind, tags) in cases {
-            let bytes = frame(behind);
-            let found = find(&bytes, Link::Ethernet, bytes.len() as u32);
-            assert_eq!(found.tags, tags);
-            assert_eq!(found.parsed.transport, Transport::Udp { source: 7, destination: 9 });
-            assert_eq!(usize::from(found.parsed.network_offset), bytes.len() - udp.len());
-        }
-        let opening = frame(&[&session, &[0xc0, 0x21, 1, 1, 0, 4]]);
-        let found = find(&opening, Link::Ethernet, opening.len() as u32);
-        assert_eq!((found.parsed.network, found.tags.len()), (Network::None, 0));
     }
 }
