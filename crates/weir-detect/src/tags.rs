@@ -10,6 +10,7 @@ use crate::packet::Vlans;
 /// Labels of one frame, at most, and a quarter of its tags.
 const LAYERS_MAX: usize = 16;
 
+const NSH: u16 = 0x894f;
 const MPLS: u16 = 0x8847;
 const MPLS_MULTICAST: u16 = 0x8848;
 const PPPOE_SESSION: u16 = 0x8864;
@@ -36,7 +37,7 @@ pub fn hides(parsed: &Parsed) -> bool {
     parsed.network == Network::None
         && matches!(
             parsed.link.ethertype,
-            MPLS | MPLS_MULTICAST | PPPOE_SESSION | VN_TAG | SERVICE_TAG | FABRIC_PATH
+            MPLS | MPLS_MULTICAST | PPPOE_SESSION | NSH | VN_TAG | SERVICE_TAG | FABRIC_PATH
         )
 }
 
@@ -78,6 +79,19 @@ pub fn look_behind(bytes: &[u8], link: Link, original_len: u32) -> Tagged {
                 }
                 None => return found,
             },
+            // A network service header, its length in words (RFC 8300 s2.2).
+            (NSH, [_, length, _, next, ..]) => {
+                found.tags.push("nsh");
+                let behind = at + 2 + usize::from(length & 0x3f) * 4;
+                match next {
+                    1 | 2 => (behind, Link::Ip),
+                    3 => {
+                        at = behind + 12;
+                        continue;
+                    }
+                    _ => return found,
+                }
+            }
             (ethertype::IPV4 | ethertype::IPV6, _) => (at + 2, Link::Ip),
             (MPLS | MPLS_MULTICAST, _) => match behind_labels(bytes, at + 2, &mut found.labels) {
                 // A frame behind labels: on with its type.
@@ -173,7 +187,12 @@ mod tests {
         udp.extend([0, 7, 0, 9, 0, 8, 0, 0]);
         let session = [0x88, 0x64, 0x11, 0, 0, 1, 0, 30];
         let service = [&[0x88, 0xe7, 0, 0, 0, 1][..], &[2; 12]].concat();
-        let cases: [(&[&[u8]], &[&str]); 5] = [
+        let path = [[0x89, 0x4f, 0, 6, 1, 1].as_slice(), &[0; 20]].concat();
+        let mut path_of_frames = [&path[..], &[2; 12], &[8, 0]].concat();
+        path_of_frames[5] = 3;
+        let cases: [(&[&[u8]], &[&str]); 7] = [
+            (&[&path, &udp], &["nsh"]),
+            (&[&path_of_frames, &udp], &["nsh"]),
             (&[&session, &[0, 0x21], &udp], &["pppoe"]),
             (&[&session, &[0x21], &udp], &["pppoe"]),
             (&[&[0x89, 0x26, 0, 1, 0, 2, 8, 0], &udp], &["vntag"]),

@@ -336,7 +336,9 @@ fn what_comes_to_the_port_of_roce_from_another_s_is_a_datagram_too() {
 
 #[test]
 fn what_stands_behind_labels_tags_and_in_sessions_is_judged() {
-    let tags: [&[u8]; 4] = [
+    let path = [[0x89, 0x4f, 0, 6, 1, 1].as_slice(), &[0; 20]].concat();
+    let tags: [&[u8]; 5] = [
+        &path,
         &[0x88, 0x47, 0, 0, 0x11, 0x40],
         &[0x88, 0x47, 0, 0, 0x10, 0x40, 0, 0, 0x11, 0x40],
         &[0x88, 0x64, 0x11, 0, 0, 1, 0, 30, 0, 0x21],
