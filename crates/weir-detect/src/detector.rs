@@ -305,6 +305,8 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         self.evaluator.forget();
+        let datagram = packet.parsed.datagram(packet.bytes);
+        let packet = &Packet { parsed: datagram.as_ref().unwrap_or(packet.parsed), ..*packet };
         let decision = self.look(now, slot, direction, packet, alerts);
         let conversation = self.flows.taken_mut(*slot).and_then(|it| it.conversation.as_mut());
         match conversation.is_some_and(|it| it.let_go_if_over()) {
@@ -356,6 +358,11 @@ impl Detector {
         self.flows.forgive_all();
     }
 
+    fn has_nothing_to_do(&self) -> bool {
+        let Evaluator { records, limits, .. } = &self.evaluator;
+        self.rules.is_empty() && records.is_none() && !limits.refuses_parser_errors
+    }
+
     fn look(
         &mut self,
         now: Time,
@@ -364,15 +371,13 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        let datagram = packet.parsed.datagram(packet.bytes);
-        let packet = &Packet { parsed: datagram.as_ref().unwrap_or(packet.parsed), ..*packet };
-        let Self { rules, flows, spare, evaluator, watcher, .. } = self;
-        let wants_events = rules.needs().events || evaluator.tells_events;
         (self.is_settled, self.is_refused) = (false, false);
-        let has_to = evaluator.records.is_some() || evaluator.limits.refuses_parser_errors;
-        if rules.is_empty() && !has_to {
+        if self.has_nothing_to_do() {
             return Decision::Pass;
         }
+        let Self { rules, flows, spare, evaluator, watcher, .. } = self;
+        let mut watcher = watcher.as_mut().filter(|_| !self.is_again);
+        let wants_events = rules.needs().events || evaluator.tells_events;
         let looks = packet.decoded.is_none() && wants_events;
         let own = if looks { decode::look(packet.bytes, link(packet.parsed)) } else { Vec::new() };
         let decoded = packet
@@ -397,9 +402,7 @@ impl Detector {
         let events = if events.is_empty() { view.events } else { &events };
         let mut view = View { events, is_refused: self.is_refused, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
-        if let Some(watcher) = watcher.as_mut()
-            && !self.is_again
-        {
+        if let Some(watcher) = &mut watcher {
             view.signs = watcher.look(now, flow, direction, &view);
         }
         // Who watches queue pairs, or for floods, counts every packet of theirs.

@@ -60,14 +60,8 @@ pub fn look_behind(bytes: &[u8], link: Link, original_len: u32) -> Tagged {
                 at += 4;
                 continue;
             }
-            // A tag, and what it stands before: VN-tag, a service's tag with the frame behind it
-            // (IEEE 802.1ah), FabricPath.
             (kind @ (VN_TAG | SERVICE_TAG | FABRIC_PATH), _) => {
-                let (name, length) = match kind {
-                    VN_TAG => ("vntag", 6),
-                    SERVICE_TAG => ("ieee8021ah", 18),
-                    _ => ("fabricpath", 16),
-                };
+                let (name, length) = tag(kind);
                 found.tags.push(name);
                 at += length;
                 continue;
@@ -79,19 +73,18 @@ pub fn look_behind(bytes: &[u8], link: Link, original_len: u32) -> Tagged {
                 }
                 None => return found,
             },
-            // A network service header, its length in words (RFC 8300 s2.2).
-            (NSH, [_, length, _, next, ..]) => {
-                found.tags.push("nsh");
-                let behind = at + 2 + usize::from(length & 0x3f) * 4;
-                match next {
-                    1 | 2 => (behind, Link::Ip),
-                    3 => {
-                        at = behind + 12;
+            (NSH, _) => match behind_path(rest) {
+                Some((header, link)) => {
+                    found.tags.push("nsh");
+                    at += 2 + header;
+                    if link == Link::Ethernet {
+                        at += 12;
                         continue;
                     }
-                    _ => return found,
+                    (at, link)
                 }
-            }
+                None => return found,
+            },
             (ethertype::IPV4 | ethertype::IPV6, _) => (at + 2, Link::Ip),
             (MPLS | MPLS_MULTICAST, _) => match behind_labels(bytes, at + 2, &mut found.labels) {
                 // A frame behind labels: on with its type.
@@ -118,6 +111,27 @@ pub fn look_behind(bytes: &[u8], link: Link, original_len: u32) -> Tagged {
         return found;
     }
     found
+}
+
+/// A tag's name, and how far it is to the next type: VN-tag, a service's tag with the frame behind
+/// it (IEEE 802.1ah), FabricPath.
+fn tag(kind: u16) -> (&'static str, usize) {
+    match kind {
+        VN_TAG => ("vntag", 6),
+        SERVICE_TAG => ("ieee8021ah", 18),
+        _ => ("fabricpath", 16),
+    }
+}
+
+/// How long a network service header is, and what follows it (RFC 8300 s2.2).
+fn behind_path(header: &[u8]) -> Option<(usize, Link)> {
+    let [_, words, _, next, ..] = header else { return None };
+    let link = match next {
+        1 | 2 => Link::Ip,
+        3 => Link::Ethernet,
+        _ => return None,
+    };
+    Some((usize::from(words & 0x3f) * 4, link))
 }
 
 /// Where the last label of MPLS ends, and what follows it (RFC 3032, RFC 4385).

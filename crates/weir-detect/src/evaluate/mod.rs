@@ -345,8 +345,8 @@ impl Evaluator {
         self.has_parser_error = is_first || (progress.said.has_failed && !view.is_tcp());
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
-        (self.first_alert, self.continues) = (alerts.len(), progress.new > 0);
-        self.withholds = false;
+        self.first_alert = alerts.len();
+        (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
@@ -354,9 +354,7 @@ impl Evaluator {
         let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
         let mut decision = Decision::Pass;
         let decided = &mut decision;
-        self.is_mute = flow.is_passed;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
-        // Among the rules about packets each had its turn behind those it depends on.
         (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
         if outcome.is_continue() && progress.is_part {
             outcome = self.look_at_operation(flow, &scene, alerts, decided);
