@@ -36,6 +36,10 @@ impl Evaluator {
         if !needs.streams && !needs.applications {
             return Progress::default();
         }
+        // Rules about ends look at it once more, or it is of a flood; nobody follows its streams.
+        if view.is_tcp() && flow.is_settled(self.limits.bypass_bytes) {
+            return Progress::default();
+        }
         // A piece may never become a segment: the datagram is looked at when it is whole.
         if view.is_lost() || view.is_piece() {
             return Progress { is_opaque: view.is_refused, ..Progress::default() };
