@@ -376,8 +376,7 @@ impl Detector {
             *spare = Flow::default();
             spare
         });
-        let checks =
-            evaluator.limits.checks_segments && !flow.is_settled(evaluator.limits.bypass_bytes);
+        let checks = evaluator.limits.checks_segments && !flow.is_settled(&evaluator.limits);
         let view = View::of(packet, &decoded).checked(checks);
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
@@ -395,9 +394,8 @@ impl Detector {
             view.signs = watcher.look(now, flow, direction, &view);
         }
         // Who watches queue pairs, or for floods, counts every packet of theirs.
-        let may_settle = view.is_tcp() || watcher.is_none();
-        let may_settle = !flow.take_other_rules(direction) && may_settle && view.signs == 0;
-        if may_settle && flow.is_settled(evaluator.limits.bypass_bytes) {
+        let may_settle = (view.is_tcp() || watcher.is_none()) && view.signs == 0;
+        if !flow.take_other_rules(direction) && may_settle && flow.is_settled(&evaluator.limits) {
             flow.conversation = None;
             evaluator.counters.packets += 1;
             evaluator.counters.bypassed += 1;
@@ -547,8 +545,7 @@ impl Detector {
 
     /// Whether no rule looks at a flow any more, which passes, and which has begun.
     pub(crate) fn is_let_go(&self, slot: FlowSlot) -> bool {
-        let bypass_bytes = self.evaluator.limits.bypass_bytes;
-        self.flows.taken(slot).is_some_and(|it| it.is_let_go(bypass_bytes))
+        self.flows.taken(slot).is_some_and(|it| it.is_let_go(&self.evaluator.limits))
     }
 
     /// A flow begins where one was let go.
@@ -560,8 +557,7 @@ impl Detector {
 
     /// Whether a flow has had so many bytes that it is looked at no further, unless it is dropped.
     pub(crate) fn is_long(&self, slot: FlowSlot) -> bool {
-        let bypass_bytes = self.evaluator.limits.bypass_bytes;
-        self.flows.taken(slot).is_some_and(|it| it.is_long(bypass_bytes))
+        self.flows.taken(slot).is_some_and(|it| it.is_long(&self.evaluator.limits))
     }
 
     /// Whether some SYN of a connection was seen.

@@ -3,7 +3,7 @@
 use weir_wire::tcp::flags;
 
 use super::{Flow, Tcp};
-use crate::detector::Direction;
+use crate::detector::{Direction, Limits};
 use crate::packet::View;
 
 impl Flow {
@@ -17,19 +17,24 @@ impl Flow {
     /// Whether no rule looks at it any more, which passes, and its connection is established or
     /// was when it was first seen: a SYN is none that is sent again. Behind so much that was looked
     /// at, one that is begins another look, and no harm is done.
-    pub(crate) fn is_let_go(&self, bypass_bytes: Option<u64>) -> bool {
+    pub(crate) fn is_let_go(&self, limits: &Limits) -> bool {
         let has_begun = matches!(self.tcp, Tcp::Established | Tcp::Unknown);
-        self.is_settled(bypass_bytes) || (has_begun && (self.is_passed || self.is_bypassed))
+        self.is_settled(limits) || (has_begun && (self.is_passed || self.is_bypassed))
     }
 
     /// Whether it was looked at for so many bytes that nothing more is expected of it.
-    pub(crate) fn is_settled(&self, bypass_bytes: Option<u64>) -> bool {
-        self.is_long(bypass_bytes) && !self.is_dropped()
+    pub(crate) fn is_settled(&self, limits: &Limits) -> bool {
+        self.is_long(limits) && !self.is_dropped()
     }
 
-    /// Whether it has had so many bytes.
-    pub(crate) fn is_long(&self, bypass_bytes: Option<u64>) -> bool {
-        bypass_bytes.is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes)
+    /// The same of a connection.
+    pub(crate) fn goes_past(&self, limits: &Limits) -> bool {
+        self.told.protocol == super::PROTOCOL_TCP && self.is_settled(limits)
+    }
+
+    /// Whether it has had so many bytes, dropped or not.
+    pub(crate) fn is_long(&self, limits: &Limits) -> bool {
+        limits.bypass_bytes.is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes)
     }
 
     /// It begins where another is that went past the rules, and may go on for all that.
