@@ -26,6 +26,9 @@ enum Sender {
 }
 use Sender::{Client, Server};
 
+/// Who sends, flags, numbers and payload.
+type Sent = (Sender, u8, [u32; 2], &'static [u8]);
+
 struct Bench {
     table: FlowTable,
     detector: Detector,
@@ -191,7 +194,7 @@ fn other_rules_look_at_the_next_packet_of_each_side_that_went_past() {
 
 #[test]
 fn who_pretends_that_the_connection_before_goes_on_hides_nothing_in_the_next() {
-    let decoys: [&[(Sender, u8, [u32; 2], &[u8])]; 4] = [
+    let decoys: [&[Sent]; 4] = [
         &[(Client, ACK, [1004, 17_000], b"")],
         &[(Client, DATA, [1004, 17_000], b"decoy")],
         &[(Server, ACK, [17_000, 1004], b""), (Client, DATA, [1004, 17_000], b"decoy")],
