@@ -174,7 +174,6 @@ pub struct Detector {
     /// What rules have watched over many packets; `None`: nothing.
     watcher: Option<Box<Watcher>>,
     seed: u64,
-    bypass_bytes: Option<u64>,
     /// The last packet's flow is looked at no further.
     is_settled: bool,
     /// The last packet has no place in its connection.
@@ -203,7 +202,6 @@ impl Detector {
             evaluator,
             watcher: None,
             seed: limits.seed,
-            bypass_bytes: limits.bypass_bytes,
             is_settled: false,
             is_refused: false,
             is_again: false,
@@ -388,7 +386,7 @@ impl Detector {
             *spare = Flow::default();
             spare
         });
-        let checks = evaluator.limits.checks_segments && !flow.is_settled(self.bypass_bytes);
+        let checks = evaluator.limits.checks_segments && !flow.is_settled(&evaluator.limits);
         let view = View::of(packet, &decoded).checked(checks);
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
@@ -406,8 +404,8 @@ impl Detector {
             view.signs = watcher.look(now, flow, direction, &view);
         }
         // Who watches queue pairs, or for floods, counts every packet of theirs.
-        let may_settle = view.is_tcp() || watcher.is_none();
-        if may_settle && view.signs == 0 && flow.is_settled(self.bypass_bytes) {
+        let may_settle = (view.is_tcp() || watcher.is_none()) && view.signs == 0;
+        if !flow.take_other_rules(direction) && may_settle && flow.is_settled(&evaluator.limits) {
             flow.conversation = None;
             evaluator.counters.packets += 1;
             evaluator.counters.bypassed += 1;
@@ -458,7 +456,7 @@ impl Detector {
 
     /// Flows of so many bytes are looked at no further from now on.
     pub fn set_bypass(&mut self, bytes: Option<u64>) {
-        self.bypass_bytes = bytes;
+        self.evaluator.limits.bypass_bytes = bytes;
     }
 
     /// Such digests of files are told from now on, whether or not a rule asks for them.
@@ -557,7 +555,19 @@ impl Detector {
 
     /// Whether no rule looks at a flow any more, which passes, and which has begun.
     pub(crate) fn is_let_go(&self, slot: FlowSlot) -> bool {
-        self.flows.taken(slot).is_some_and(Flow::is_let_go)
+        self.flows.taken(slot).is_some_and(|it| it.is_let_go(&self.evaluator.limits))
+    }
+
+    /// A flow begins where one was let go.
+    pub(crate) fn succeed(&mut self, slot: &mut FlowSlot) {
+        if let Some(flow) = self.flows.at(slot) {
+            flow.succeed();
+        }
+    }
+
+    /// Whether a flow has had so many bytes that it is looked at no further, unless it is dropped.
+    pub(crate) fn is_long(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.is_long(&self.evaluator.limits))
     }
 
     /// Whether some SYN of a connection was seen.

@@ -1,5 +1,6 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
+mod past;
 mod tcp;
 
 use std::collections::VecDeque;
@@ -105,6 +106,10 @@ pub(crate) struct Flow {
     /// Whether rules about ends alone have looked at a packet of a side, and at a piece of one: a
     /// piece has no ports for them.
     pub(crate) is_looked_at: [[bool; 2]; 2],
+    /// It began where another was that went past the rules.
+    is_successor: bool,
+    /// Other rules run since a side's last packet.
+    has_other_rules: [bool; 2],
     /// A packet that was dropped was told of, of each side.
     pub(crate) is_drop_told: [bool; 2],
     /// Established before the packet at hand, or it brings data to who takes them for those of a
@@ -142,6 +147,8 @@ pub(crate) struct Flow {
     pub(crate) texts: Vec<(u32, Vec<u8>)>,
     /// Set for TCP, where some rule looks at streams.
     pub(crate) conversation: Option<Box<Conversation>>,
+    /// That of a successor, or of the connection before, which its packets are no part of now.
+    other: Option<Box<Conversation>>,
     /// What datagrams say, once it is known.
     pub(crate) dialogue: Option<Box<Dialogue>>,
     /// Operations of RDMA under way, where some rule looks into their payload.
@@ -159,7 +166,7 @@ pub(crate) struct Flow {
     /// It is among those of [`Slab::listed`].
     is_listed: bool,
 }
-heap_size!(Flow { conversation, dialogue, operations, texts });
+heap_size!(Flow { conversation, other, dialogue, operations, texts });
 
 impl Flow {
     /// Bytes that it has carried since it was found out what it holds.
@@ -196,6 +203,7 @@ impl Flow {
                 if !view.is_lost() && !self.is_dropped() {
                     self.has_syn |= seen & (flags::SYN | flags::ACK) == flags::SYN;
                     self.tcp = before.after(direction, seen);
+                    self.choose_connection(before, seen);
                 }
                 self.is_set_up = self.tcp == Tcp::Established && before != Tcp::Established;
                 // Who takes data with a SYN takes them as those of a connection. So does a server
@@ -234,13 +242,6 @@ impl Flow {
         (self.bypassed, self.parent) = (None, None);
     }
 
-    /// Counts a packet that nobody looks at.
-    pub(crate) fn bypass(&mut self, direction: Direction, view: &View<'_>) {
-        let [packets, bytes] = &mut **self.bypassed.get_or_insert_default();
-        packets[direction.index()] += 1;
-        bytes[direction.index()] += view.bytes.len() as u64;
-    }
-
     /// How long it may be silent before it is over, as Suricata has it.
     pub(crate) fn patience_ns(&self) -> u64 {
         const NS_PER_S: u64 = 1_000_000_000;
@@ -251,13 +252,6 @@ impl Flow {
             _ => 30,
         };
         seconds * NS_PER_S
-    }
-
-    /// Whether no rule looks at it any more, which passes, and its connection is established or
-    /// was when it was first seen: a SYN is none that is sent again.
-    pub(crate) fn is_let_go(&self) -> bool {
-        let has_begun = matches!(self.tcp, Tcp::Established | Tcp::Unknown);
-        has_begun && (self.is_passed || self.is_bypassed)
     }
 
     /// The parser of its application gives up; whether it is the first time.
@@ -382,12 +376,6 @@ impl Flow {
             self.odd.push((*event, number));
         }
         new
-    }
-
-    /// Whether it was looked at for so many bytes that nothing more is expected of it.
-    pub(crate) fn is_settled(&self, bypass_bytes: Option<u64>) -> bool {
-        bypass_bytes
-            .is_some_and(|bytes| self.bytes[0] + self.bytes[1] > bytes && !self.is_dropped())
     }
 
     /// Whether both sides began and neither answered: no connection, and what they say is none.
@@ -684,7 +672,7 @@ impl Slab {
                 flow.integers.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
             flow.texts = flow.texts.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
             flow.operations.iter_mut().for_each(|it| it.change_rules(successors));
-            if let Some(conversation) = &mut flow.conversation {
+            for conversation in [&mut flow.conversation, &mut flow.other].into_iter().flatten() {
                 conversation.change_rules(successors);
             }
             successors.rename(&mut flow.matched, |it| &mut it.0);
@@ -692,6 +680,7 @@ impl Slab {
             flow.dropped_by = dropped_by.filter(|it| rules.rule(*it).action.is_blocking());
             flow.is_passed = false;
             flow.is_bypassed = false;
+            flow.has_other_rules = [true; 2];
         }
     }
 }

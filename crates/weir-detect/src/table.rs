@@ -12,14 +12,16 @@ use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Parsed, Transport, parse};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::alert::{Alerts, FlowView};
+use crate::alert::{Alerts, End, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::FlowSlot;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord};
 
+mod ended;
 mod over;
 
+use ended::Ended;
 use over::Over;
 
 /// A flow that was silent for so long has ended: Suricata's timeout of an established connection.
@@ -27,9 +29,6 @@ const QUIET_NS: u64 = 600_000_000_000;
 /// Adapters send RoCE v2 from UDP ports from here on: the high bits are 0xc000, the others spread
 /// queue pairs over paths.
 const ADAPTERS_FIRST: u16 = 0xc000;
-
-/// Flows that ended and wait to be taken, at most; those beyond are not told of.
-const ENDED_MAX: usize = 1 << 16;
 
 /// Flows forgotten for the sake of memory with one packet, at most.
 const SAVED_MAX: usize = 64;
@@ -46,8 +45,7 @@ pub struct FlowTable {
     evicted: u64,
     midstream: bool,
     ignores_vlans: bool,
-    /// Flows that ended, where somebody takes them.
-    ended: Option<Vec<FlowRecord>>,
+    ended: Ended,
 }
 
 /// Both ends of a flow, the lesser first; or a sender and the queue pair that it sends to.
@@ -103,29 +101,35 @@ impl FlowTable {
             evicted: 0,
             midstream,
             ignores_vlans,
-            ended: None,
+            ended: Ended::default(),
         }
     }
 
     /// Keeps what there is to tell of flows that end, for [`FlowTable::take_ended`].
     pub fn keep_records(&mut self) {
-        self.ended = Some(Vec::new());
+        self.ended.records = Some(Vec::new());
     }
 
     /// Whether it does.
     pub fn keeps_records(&self) -> bool {
-        self.ended.is_some()
+        self.ended.records.is_some()
     }
 
     /// Flows that ended since this was asked last.
     pub fn take_ended(&mut self) -> Vec<FlowRecord> {
-        self.ended.as_mut().map(std::mem::take).unwrap_or_default()
+        self.ended.records.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Between whom flows were that went past the rules and do so no more, since this was asked
+    /// last: who carries them elsewhere is to bring them here again.
+    pub fn take_returned(&mut self) -> Vec<[End; 2]> {
+        std::mem::take(&mut self.ended.returned)
     }
 
     /// Ends all flows, in the order in which they spoke last.
     pub fn flush(&mut self, detector: &mut Detector) {
-        while let Some((_, entry)) = self.entries.pop_front() {
-            end(&mut self.ended, entry, EndReason::Shutdown, detector);
+        while let Some((key, entry)) = self.entries.pop_front() {
+            self.ended.take(key, entry, EndReason::Shutdown, detector);
         }
     }
 
@@ -226,7 +230,7 @@ impl FlowTable {
         let (key, from_first) = self.key(packet);
         let begins_behind = self.midstream && answers(parsed);
         let new = || Entry::new(from_first != begins_behind, now);
-        let mut old = None;
+        let (mut old, mut succeeds) = (None, false);
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
                 let patience = detector.patience_ns(entry.slot).unwrap_or(QUIET_NS);
@@ -240,7 +244,8 @@ impl FlowTable {
                         && begins(parsed)
                         && !detector.has_beginning(entry.slot));
                 // Nobody follows whether it is over.
-                let begins_anew = begins_anew || (begins(parsed) && detector.is_let_go(entry.slot));
+                succeeds = begins(parsed) && detector.is_let_go(entry.slot);
+                let begins_anew = begins_anew || succeeds;
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
                     old = Some(std::mem::replace(entry, new()));
                 }
@@ -252,7 +257,10 @@ impl FlowTable {
             }
         };
         if let Some(old) = old {
-            end(&mut self.ended, old, EndReason::Timeout, detector);
+            self.ended.take(key, old, EndReason::Timeout, detector);
+            if succeeds {
+                detector.succeed(&mut entry.slot);
+            }
         }
         entry.last = now;
         let ended = entry.ended | ends(parsed, from_first);
@@ -261,6 +269,9 @@ impl FlowTable {
         }
         let direction = entry.direction_of(from_first, parsed);
         let decision = detector.inspect(now, &mut entry.slot, direction, packet, alerts);
+        if decision != Decision::Pass && !detector.dropped_by_flow() {
+            self.ended.note_return(&key, entry.slot, detector);
+        }
         if entry.ended == BOTH && entry.over.is_none() && detector.is_over(entry.slot) {
             entry.over = Some(now);
             self.over.push(key, now);
@@ -347,27 +358,14 @@ impl FlowTable {
     fn end_if_over(&mut self, (key, then): (Key, Time), detector: &mut Detector) -> bool {
         let is_over = self.entries.get(&key).is_some_and(|it| it.over == Some(then));
         let entry = if is_over { self.entries.remove(&key) } else { None };
-        entry.map(|it| end(&mut self.ended, it, EndReason::Timeout, detector)).is_some()
+        entry.map(|it| self.ended.take(key, it, EndReason::Timeout, detector)).is_some()
     }
 
     fn end_oldest(&mut self, reason: EndReason, detector: &mut Detector) {
-        if let Some((_, entry)) = self.entries.pop_front() {
-            end(&mut self.ended, entry, reason, detector);
+        if let Some((key, entry)) = self.entries.pop_front() {
+            self.ended.take(key, entry, reason, detector);
         }
     }
-}
-
-/// Gives the slot back; what there is to tell goes to `ended`.
-fn end(
-    ended: &mut Option<Vec<FlowRecord>>,
-    entry: Entry,
-    reason: EndReason,
-    detector: &mut Detector,
-) {
-    if let Some(ended) = ended.as_mut().filter(|it| it.len() < ENDED_MAX) {
-        ended.extend(detector.record(entry.slot).map(|it| FlowRecord { reason, ..it }));
-    }
-    detector.release(entry.slot);
 }
 
 impl Entry {

@@ -14,7 +14,9 @@
 
 use std::collections::VecDeque;
 
+use weir_detect::alert::End;
 use weir_wire::bth::{Extension, Opcode, Operation, Position, Service};
+use weir_wire::fastpath::kind::PORTS;
 use weir_wire::fastpath::{Key, STARTED, Slot, is_slow, opcode_flag};
 use weir_wire::frame::{Frame, Time};
 use weir_wire::parse::Parsed;
@@ -363,6 +365,28 @@ impl FastPath {
             return None;
         }
         Some(Carried { key: entry.key, queue_pair: entry.queue_pair.map(|(key, _)| key) })
+    }
+
+    /// Has the kernel carry what goes between two ends no longer: rules look at it again.
+    pub(crate) fn bring_back(&mut self, ends: [End; 2]) {
+        let is_of = |key: &Key| {
+            let source = End { address: key.source, port: key.source_port };
+            let destination = End { address: key.destination, port: key.destination_port };
+            key.kind == PORTS && (ends == [source, destination] || ends == [destination, source])
+        };
+        let found = |it: &Option<Entry>| it.as_ref().is_some_and(|it| is_of(&it.key));
+        let numbers = (0..).zip(&self.entries).filter(|(_, it)| found(it));
+        let numbers: Vec<u32> = numbers.map(|(number, _)| number).collect();
+        for number in numbers {
+            if self.state(number) != Some(State::Asked) {
+                self.retire(number);
+                continue;
+            }
+            let is_other =
+                |it: &Command| !matches!(it, Command::Install(it) if it.number == number);
+            self.commands.retain(is_other);
+            self.forget(number);
+        }
     }
 
     /// A copied packet of slot `number` would not be passed any more.

@@ -64,6 +64,7 @@ impl Engine {
             Side::Host => self.host_batch(frames),
             Side::Wire => self.wire_batch(frames),
         }
+        self.bring_back();
         self.plain.meter.end_train();
         &self.output
     }

@@ -542,12 +542,8 @@ static __always_inline __u32 count_packet(struct __sk_buff *skb, struct weir_slo
 		__sync_fetch_and_add(&slot->ecn_marked, p->segments);
 	if (p->key.kind != WEIR_PORTS)
 		return count_rdma(skb, slot, p, kinds);
-	if (p->key.protocol == IPPROTO_TCP) {
-		if (p->tcp_flags & ~slot->tcp_flags)
-			__sync_fetch_and_or(&slot->tcp_flags, p->tcp_flags);
-		if (p->tcp_flags & TCP_CONTROL)
-			kinds |= WEIR_EVENT_TCP_CONTROL;
-	}
+	if (p->key.protocol == IPPROTO_TCP && p->tcp_flags & ~slot->tcp_flags)
+		__sync_fetch_and_or(&slot->tcp_flags, p->tcp_flags);
 	return kinds;
 }
 
@@ -594,6 +590,12 @@ static __always_inline int fast_filter(struct __sk_buff *skb, __u32 worker)
 	if (!slot || !token || slot->epoch != state->epoch ||
 	    (__s64)(now - state->lease_ns) > (__s64)WEIR_LEASE_NS)
 		goto slow;
+	// Perhaps another connection begins between its ends, which is the gateway's to decide: the
+	// slot is void, so that nothing of the flow passes until the gateway has it carried anew.
+	if (p.tcp_flags & TCP_CONTROL) {
+		slot->epoch = 0;
+		goto slow;
+	}
 	slot->last_ns = now;
 	kinds = follow_numbers(skb, slot, &p, &expected);
 	if (!slot->is_fast) {

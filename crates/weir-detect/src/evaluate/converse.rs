@@ -33,7 +33,8 @@ impl Evaluator {
         if self.looks_for_records || self.tells_events || self.limits.refuses_parser_errors {
             (needs.streams, needs.applications) = (true, true);
         }
-        if !needs.streams && !needs.applications {
+        // Rules about ends look once more at what goes past; nobody follows its streams.
+        if flow.goes_past(&self.limits) || (!needs.streams && !needs.applications) {
             return Progress::default();
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.

@@ -6,6 +6,7 @@ mod absences;
 mod applications;
 mod beginnings;
 mod bodies;
+mod bypasses;
 mod calls;
 mod contents;
 mod forms;

@@ -511,6 +511,11 @@ impl Detection {
         std::mem::take(&mut self.told)
     }
 
+    /// Between whom flows were that went past the rules and do so no more, since the last call.
+    pub(crate) fn take_returned(&mut self) -> Vec<[weir_detect::alert::End; 2]> {
+        self.flows.take_returned()
+    }
+
     /// Ends all flows.
     pub(crate) fn end_flows(&mut self) {
         self.flows.flush(&mut self.detector);

@@ -22,6 +22,18 @@ impl Engine {
         self.fast_path.as_deref_mut()
     }
 
+    /// Has the kernel carry flows no longer that rules look at again.
+    #[inline]
+    pub(crate) fn bring_back(&mut self) {
+        let Self { fast_path, plain, .. } = self;
+        let Some(detection) = plain.detection_mut() else { return };
+        for ends in detection.take_returned() {
+            if let Some(fast_path) = fast_path {
+                fast_path.bring_back(ends);
+            }
+        }
+    }
+
     /// Takes in what the kernel counts in slot `number` now.
     pub fn fold(&mut self, number: u32, slot: &Slot, clocks: Clocks) -> Folded {
         let Self { fast_path: Some(fast_path), plain, counters, .. } = self else {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_detect::tunnels::Ports;
 use weir_detect::{Flood, FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
+use weir_engine::fastpath::{Command, FastPath};
 use weir_engine::plain::{Block, Blocks};
 use weir_engine::policy::{Exception, Exceptions};
 use weir_wire::checksum::Sum;
@@ -421,6 +422,28 @@ fn an_elephant_is_looked_at_no_further_and_goes_on_being_counted() {
     // The one that went beyond the bound, and this.
     assert_eq!(gateway.engine.detection().unwrap().counters().bypassed, 2);
     assert!(gateway.engine.meter().flows().len() == 1, "it is counted all the same");
+}
+
+#[test]
+fn a_connection_where_an_elephant_was_is_carried_by_nobody_and_looked_at() {
+    let rule = "drop tcp any any -> any any (content:\"evil\"; sid:1;)";
+    let set_bypass = |policy: &mut Policy| {
+        policy.rules.as_mut().unwrap().limits.bypass_bytes = Some(10_000);
+    };
+    let mut gateway = gateway(rule, set_bypass);
+    gateway.engine.set_fast_path(Some(FastPath::new(64, 7)));
+    for number in 0..12 {
+        let sent = segment(1000 + number * 1000, 0x18, &[b'x'; 1000]);
+        assert_eq!(gateway.receive(Side::Wire, &[sent]).len(), 1);
+    }
+    let table = |gateway: &mut Gateway| gateway.engine.fast_path().unwrap().next_command();
+    let Some(Command::Install(install)) = table(&mut gateway) else { panic!("it is settled") };
+    gateway.engine.fast_path().unwrap().installed(install.number, 1);
+    gateway.receive(Side::Wire, &[segment(13_000, 4, b""), segment(70_000, 2, b"")]);
+    let removed = Command::Remove { key: install.key, number: install.number };
+    assert_eq!(table(&mut gateway), Some(removed));
+    assert_eq!(gateway.receive(Side::Wire, &[segment(70_001, 0x18, b"evil")]).len(), 0);
+    assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 1);
 }
 
 #[test]

@@ -79,6 +79,35 @@ fn a_connection_that_was_inspected_for_long_moves_to_the_fast_path_and_is_counte
 }
 
 #[test]
+fn a_connection_between_the_ports_of_one_that_was_carried_is_inspected() {
+    let Some(Stand { _turn, lab }) = stand("a_connection_between_the_ports") else { return };
+    let rules = lab.folder().join("word.rules");
+    // Behind the bound nobody finds it.
+    let drops = "drop tcp any any -> any any (content:\"/etc/shadow\"; sid:1;)\n";
+    std::fs::write(&rules, drops).unwrap();
+    let rules = format!("\n[rules]\npaths = [{:?}]\nbypass_mib = 1\n", rules.display().to_string());
+    let setup = Setup { tables_of_a: rules, ..forwarding("tc") };
+    let gateways = Gateways::start(&lab, &setup).unwrap();
+    wait_until_it_flows(&lab);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gateway/successors.py");
+    let address = lab.host_v4(Side::B).to_string();
+    let python = |side: Side, role: &str| {
+        let mut command = lab.host(side).command("python3");
+        command.args(["-B", script, role, &address]);
+        command
+    };
+    let mut server = Running::start(&mut python(Side::B, "server")).unwrap();
+    server.wait_for("ready", PATIENCE).unwrap();
+    let done = process::run(&mut python(Side::A, "client"), PATIENCE).unwrap();
+    let said = done.success("connections").unwrap();
+    // Long after the bound the word passes; in the next connection it does not.
+    assert_eq!(said.stdout.trim(), "rst True False\nfin True False");
+    let status = gateways.status(Side::A).unwrap();
+    assert_eq!(status["adds_up"], true);
+    assert!(fast(&status) > 0, "{status:#}");
+}
+
+#[test]
 fn a_stream_changes_paths_back_and_forth_and_nothing_is_lost_altered_or_reordered() {
     let Some(Stand { _turn, lab }) = stand("a_stream_changes_paths") else { return };
     let setup = forwarding("tc");
