@@ -209,7 +209,7 @@ pub struct FlowView {
 }
 
 /// What tells a flow from all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowKey {
     /// Who sent its first packet.
     pub initiator: End,

@@ -10,6 +10,7 @@ use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Network, Parsed, Transport};
 
 use crate::alert::{Alerts, FlowView};
+use crate::application::Expected;
 use crate::behaviour::{Flood, Watcher};
 use crate::checksums;
 use crate::decode::{self, Event};
@@ -452,6 +453,11 @@ impl Detector {
     pub(crate) fn is_spoiled(&self, packet: &Packet<'_>) -> bool {
         let checks = self.evaluator.limits.checks_segments && !packet.is_verified;
         checks && checksums::is_segment_wrong(packet.bytes, packet.parsed)
+    }
+
+    /// Waits for announced connections together with others that have a clone of this.
+    pub fn expect_with(&mut self, expected: Expected) {
+        self.evaluator.expected = expected;
     }
 
     /// Flows of so many bytes are looked at no further from now on.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_detect::{Limits, LoadOptions, RuleSet, RuleSource, Variables};
+use weir_detect::{Expected, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::meter::{Meter, MeterLimits};
 use weir_engine::pipeline::{Associations, Engine};
@@ -34,7 +34,13 @@ fn engine() -> Engine {
     // Addresses are changed below.
     policy.check_icrc = false;
     let limits = Limits { seed: 11, ..Limits::default() };
-    policy.rules = Some(Rules { set, mode: RuleMode::Enforce, limits, tells_records: false });
+    policy.rules = Some(Rules {
+        set,
+        mode: RuleMode::Enforce,
+        limits,
+        tells_records: false,
+        expected: Expected::default(),
+    });
     let meter = Meter::new(MeterLimits::default(), 7);
     Engine::new(policy, Associations::default(), meter).expect("memory")
 }

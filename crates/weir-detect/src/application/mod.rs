@@ -44,7 +44,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 pub(crate) use begin::{Beginning, TransportProtocol, beginning, behind_session_service};
-pub(crate) use expected::Expected;
+pub use expected::Expected;
 use unit::{Announced, Said};
 
 use crate::heap::{HeapSize, heap_size};

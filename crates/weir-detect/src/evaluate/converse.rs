@@ -56,8 +56,8 @@ impl Evaluator {
                 conversation.refuse(Refusals { gaps, conflicts, only_told });
                 conversation.limit(self.limits.stream_depth);
             }
-            let announced =
-                conversation.is_silent().then(|| self.expected.take(ends, flow.responder.port));
+            let (seed, port) = (self.limits.seed, flow.responder.port);
+            let announced = conversation.is_silent().then(|| self.expected.take(seed, ends, port));
             if let Some((announced, parent)) = announced.flatten() {
                 conversation.announce(announced);
                 flow.parent = Some(Box::new(parent));

@@ -67,7 +67,7 @@ pub(crate) struct Evaluator {
     /// Messages so far that are a transaction each.
     messages: u64,
     /// Connections that were announced.
-    expected: Expected,
+    pub(crate) expected: Expected,
     /// Whether streams are looked into for the sake of records alone.
     pub(crate) looks_for_records: bool,
     /// Whether frames are told of although no rule asks.

@@ -91,7 +91,7 @@ impl Evaluator {
                 ends.reverse();
             }
             let parent = flow.view(Direction::Initiator).key();
-            self.expected.add(ends, announced, parent);
+            self.expected.add(self.limits.seed, ends, announced, parent);
         }
         let Some(units) = &mut self.units else { return };
         for record in said.records {

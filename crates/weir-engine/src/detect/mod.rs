@@ -24,8 +24,8 @@ use weir_detect::record::{
 };
 use weir_detect::tunnels::TunnelPorts;
 use weir_detect::{
-    Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Flood, FlowTable, Limits,
-    Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
+    Alert, Alerts, Answered, Blocked, Counters, Decision, Detector, Expected, Flood, FlowTable,
+    Limits, Packet, RuleIndex, RuleSet, SharedCounts, Unseen,
 };
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
@@ -73,6 +73,8 @@ pub struct Rules {
     pub limits: Limits,
     /// Whether flows that end, and what is spoken, are told of beside alerts.
     pub tells_records: bool,
+    /// Where all workers wait for connections that others have announced.
+    pub expected: Expected,
 }
 
 impl PartialEq for Rules {
@@ -161,6 +163,7 @@ impl Detection {
         let mut detector = Detector::new(Arc::clone(&rules.set), rules.limits).or(Err(NoMemory))?;
         let mut flows = FlowTable::new(rules.limits);
         detector.keep_dataset_changes();
+        detector.expect_with(rules.expected.clone());
         if rules.tells_records {
             detector.keep_what_rules_see();
             flows.keep_records();
@@ -209,6 +212,7 @@ impl Detection {
         }
         self.drops.set_wanted(rules.tells_records);
         self.detector.set_bypass(rules.limits.bypass_bytes);
+        self.detector.expect_with(rules.expected.clone());
         self.detector.keep_anomalies(rules.limits.anomalies);
         self.detector.set_digests(rules.limits.digests);
         self.detector.check_segments(rules.limits.checks_segments);

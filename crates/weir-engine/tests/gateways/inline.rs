@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use weir_detect::tunnels::Ports;
-use weir_detect::{Flood, FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables};
+use weir_detect::{
+    Expected, Flood, FloodKind, Limits, LoadOptions, RuleSet, RuleSource, Variables,
+};
 use weir_engine::detect::{DetectionRecord, RuleMode, Rules};
 use weir_engine::fastpath::{Command, FastPath};
 use weir_engine::plain::{Block, Blocks};
@@ -31,7 +33,13 @@ pub(super) fn gateway(rules: &str, change: impl FnOnce(&mut Policy)) -> Gateway 
     });
     let set = Arc::new(loaded.rules);
     let limits = Limits { flows: 4096, ..Limits::default() };
-    policy.rules = Some(Rules { set, mode: RuleMode::Enforce, limits, tells_records: false });
+    policy.rules = Some(Rules {
+        set,
+        mode: RuleMode::Enforce,
+        limits,
+        tells_records: false,
+        expected: Expected::default(),
+    });
     change(&mut policy);
     let meter = Meter::new(MeterLimits::default(), 7);
     let engine = Engine::new(policy, Associations::default(), meter).unwrap();

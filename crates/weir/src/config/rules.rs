@@ -52,7 +52,7 @@ use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
-use weir_detect::{FileDigests, Limits, LoadReport, RuleSet};
+use weir_detect::{Expected, FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
 use weir_store::sink::eve_dns::DnsVersion;
@@ -287,6 +287,8 @@ pub struct Detection {
     pub warnings: Vec<String>,
     /// [`rules::Text::digest`] of what was read.
     pub digest: u64,
+    /// Where workers wait for connections that others have announced.
+    expected: Expected,
 }
 
 impl Detection {
@@ -312,7 +314,8 @@ impl Detection {
             ..Limits::default()
         };
         let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
-        self.set.clone().map(|set| Rules { set, mode: self.mode, limits, tells_records })
+        let (mode, expected) = (self.mode, self.expected.clone());
+        self.set.clone().map(|set| Rules { set, mode, limits, tells_records, expected })
     }
 }
 
@@ -383,6 +386,7 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         refused: 0,
         warnings: Vec::new(),
         digest: 0,
+        expected: Expected::default(),
     })
 }
 
