@@ -26,7 +26,7 @@ const WAITS: &str = "fragments too late";
 /// The gateway takes sides where data differ, so that what it takes is seen.
 const LENIENT: &str = "[rules.exceptions]\nconflicts = \"pass\"\n";
 /// Words that arrive then, to be mended: one is struck out when it does no longer.
-const OPEN: [&str; 40] = [
+const OPEN: [&str; 42] = [
     // What Linux discards beyond the RFCs' tests.
     "md5 signature",
     "acknowledges what is before all",
@@ -64,6 +64,8 @@ const OPEN: [&str; 40] = [
     "decoy in gre",
     "decoy in vxlan",
     "decoy in ipv6 in ip",
+    "mpls",
+    "pppoe",
     // Pieces that the receiver discards, or puts together otherwise.
     "fragments that overlap",
     "fragment without bytes",

@@ -13,7 +13,8 @@ use weir_engine::verdict::Side;
 use weir_port::{CaptureReader, FastPath, FastPathOptions};
 use weir_wire::fastpath::{HEAD_BYTES, Key, Slot};
 use weir_wire::frame::{Frame, Link, Meta, Time};
-use weir_wire::parse::{Network, parse};
+use weir_wire::parse::{Network, Transport, parse};
+use weir_wire::tcp::flags::{FIN, RST, SYN};
 
 const FLOWS_MAX: u32 = 1024;
 const ROOM: usize = 128;
@@ -126,11 +127,26 @@ fn a_packet_behind_more_than_two_tags_is_carried_by_nobody() {
     }
 }
 
+/// Whether a frame is a segment with SYN, FIN or RST.
+fn is_control(bytes: &[u8]) -> bool {
+    let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
+    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & (FIN | SYN | RST) != 0)
+}
+
 #[test]
 fn the_kernel_carries_a_packet_exactly_when_the_engine_finds_its_key_in_the_table() {
     let Some(mut kernel) = kernel() else { return };
     for (file, packets) in captures() {
         let (mut with_key, mut without) = (0, 0);
+        // What may begin a connection, or end it, is the gateway's, and what follows.
+        let (control, packets): (Vec<_>, Vec<_>) =
+            packets.into_iter().partition(|it| is_control(&it.bytes));
+        for packet in control {
+            let Some(key) = key_of(&packet.bytes) else { continue };
+            install(&mut kernel, &key);
+            assert!(!trial(&kernel, &packet.bytes).unwrap(), "{file}: {key:?}");
+            kernel.remove(&key).unwrap();
+        }
         let keys = packets.iter().map(|packet| key_of(&packet.bytes)).collect::<Vec<_>>();
         for (packet, key) in packets.iter().zip(&keys) {
             let carried = trial(&kernel, &packet.bytes).unwrap();
