@@ -138,7 +138,6 @@ struct weir_head {
 enum weir_event_kind {
 	WEIR_EVENT_NAK = 1 << 0,
 	WEIR_EVENT_CONGESTION = 1 << 1,
-	WEIR_EVENT_TCP_CONTROL = 1 << 2, // Is not sent any more.
 	WEIR_EVENT_REQUEST_PSN = 1 << 3,
 	WEIR_EVENT_RESPONSE_PSN = 1 << 4,
 	WEIR_EVENT_SOURCE_PORT = 1 << 5,

@@ -50,8 +50,6 @@ pub mod event {
     pub const NAK: u32 = 1 << 0;
     /// A congestion notification.
     pub const CONGESTION: u32 = 1 << 1;
-    /// A TCP segment with SYN, FIN or RST.
-    pub const TCP_CONTROL: u32 = 1 << 2;
     /// A request that was not the next one.
     pub const REQUEST_PSN: u32 = 1 << 3;
     /// A READ or atomic response that was not the next one.

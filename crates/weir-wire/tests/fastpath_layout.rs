@@ -108,7 +108,7 @@ fn assertions() -> String {
     text
 }
 
-const VALUES: [(&str, u64); 26] = [
+const VALUES: [(&str, u64); 25] = [
     ("WEIR_CLASSES", fastpath::CLASSES as u64),
     ("WEIR_WORKERS_MAX", fastpath::WORKERS_MAX as u64),
     ("WEIR_NAK_CAUSES", fastpath::NAK_CAUSES as u64),
@@ -122,7 +122,6 @@ const VALUES: [(&str, u64); 26] = [
     ("WEIR_ROCE_V2", kind::ROCE_V2 as u64),
     ("WEIR_EVENT_NAK", event::NAK as u64),
     ("WEIR_EVENT_CONGESTION", event::CONGESTION as u64),
-    ("WEIR_EVENT_TCP_CONTROL", event::TCP_CONTROL as u64),
     ("WEIR_EVENT_REQUEST_PSN", event::REQUEST_PSN as u64),
     ("WEIR_EVENT_RESPONSE_PSN", event::RESPONSE_PSN as u64),
     ("WEIR_EVENT_SOURCE_PORT", event::SOURCE_PORT as u64),
