@@ -15,7 +15,7 @@ use weir_detect::{Classes, LoadOptions, LoadReport, Loaded, RuleSet, RuleSource,
 use crate::countries;
 
 mod addresses;
-mod classes;
+pub(crate) mod classes;
 
 pub use addresses::Lists;
 

@@ -25,6 +25,7 @@ use weir_detect::alert::FlowView;
 use weir_detect::{Alert, Blocked, Rule, RuleSet};
 use weir_engine::access::AccessEvent;
 use weir_engine::detect::DetectionRecord;
+use weir_engine::verdict::Side;
 use weir_wire::frame::Time;
 
 use super::eve_dns::DnsVersion;
@@ -170,6 +171,12 @@ impl AlertSource {
         let by_initiator = usize::from(flow.port?);
         let port = if of_initiator { by_initiator } else { 1 - by_initiator.min(1) };
         self.interfaces.as_ref()?.get(port)
+    }
+
+    /// That of one side of the gateway.
+    fn interface_at(&self, side: Option<Side>) -> Option<&Arc<str>> {
+        let [host, wire] = self.interfaces.as_ref()?;
+        side.map(|it| if it == Side::Host { host } else { wire })
     }
 
     /// That of what a record tells of.
@@ -358,7 +365,7 @@ impl Work {
         loop {
             match self.incoming.recv_timeout(FLUSH_AFTER) {
                 Ok(Message::Alert(alert, rules, from)) => self.tell_alert(&alert, &rules, &from),
-                Ok(Message::Access(event, from)) => self.tell_access(&event, &from.pair),
+                Ok(Message::Access(event, from)) => self.tell_access(&event, &from),
                 Ok(Message::Record(record, from)) => {
                     self.shared.records_waiting.fetch_sub(1, Relaxed);
                     self.write_record(&record, from.interface_of(&record));
@@ -407,9 +414,10 @@ impl Work {
         marks
     }
 
-    fn tell_access(&mut self, event: &AccessEvent, pair: &str) {
-        let ends = [&event.from, &event.to];
-        let marks = self.store(ends, None, |marks| access_event::row(event, marks, pair));
+    fn tell_access(&mut self, event: &AccessEvent, from: &AlertSource) {
+        let (ends, pair) = ([&event.from, &event.to], &from.pair);
+        let interface = from.interface_at(event.side);
+        let marks = self.store(ends, interface, |marks| access_event::row(event, marks, pair));
         let lines = access_event::lines(event, &marks);
         if !self.siem.is_empty() {
             self.siem.send(&access_event::siem(event, lines[0].clone(), pair));

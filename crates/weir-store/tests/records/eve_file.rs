@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_detect::alert::FlowView;
 use weir_detect::record::{FlowRecord, HttpRecord};
+use weir_engine::access::{AccessAction, AccessEvent, Operation};
 use weir_engine::detect::DetectionRecord;
+use weir_engine::verdict::Side;
 use weir_store::sink::eve_dns::DnsVersion;
 use weir_store::sink::{AlertSink, EveFile, EvePlace};
+use weir_wire::bth::Qpn;
 use weir_wire::frame::Time;
 
 /// For the writer to come up and to write; nothing depends on how long it takes.
@@ -41,11 +44,25 @@ fn records_name_the_interface_that_their_flow_came_by_and_the_time_of_their_pack
     }
     let http = HttpRecord { time, flow: flow(Some(1)), ..HttpRecord::default() };
     sender.tell(DetectionRecord::Http(http));
+    let access = AccessEvent {
+        time,
+        side: Some(Side::Wire),
+        line: None,
+        action: AccessAction::Deny,
+        dropped: None,
+        from: [1; 16],
+        to: [2; 16],
+        destination_qp: Qpn::new(17),
+        operation: Operation::Write,
+        memory: None,
+    };
+    sender.send_access(access);
     drop(sink);
     let text = std::fs::read_to_string(&path).unwrap();
     let events: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     let interfaces: Vec<_> = events.iter().map(|it| it["in_iface"].as_str()).collect();
-    assert_eq!(interfaces, [Some("host0"), Some("wire0"), None, Some("wire0")]);
+    let wire = Some("wire0");
+    assert_eq!(interfaces, [Some("host0"), wire, None, wire, wire, wire]);
     assert!(events.iter().all(|it| it["timestamp"] == "2001-09-09T01:46:47.000000+0000"));
 }
 

@@ -230,7 +230,8 @@ pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
     run(requests, &gateway, show_allowed, |lists| print_json(&lists.allowed))
 }
 
-/// Asks for each of them in turn and says what is so then; ends at the first that is refused.
+/// Asks for each of them in turn and says what is so then; ends at the first that is refused,
+/// with what those before it left.
 fn run(
     requests: Vec<BlocksRequest>,
     gateway: &GatewayArgs,
@@ -238,8 +239,12 @@ fn run(
     print_json: impl Fn(&BlocksSnapshot) -> Result<()>,
 ) -> Result<ExitCode> {
     let mut lists = BlocksSnapshot::default();
-    for request in requests {
-        lists = ask(request.clone(), gateway)?;
+    for (done_before, request) in requests.into_iter().enumerate() {
+        let answer = ask(request.clone(), gateway);
+        if answer.is_err() && gateway.json && done_before > 0 {
+            print_json(&lists)?;
+        }
+        lists = answer?;
         if let Some(but) = but(&request, &lists) {
             eprintln!("weir: warning: {but}");
         }

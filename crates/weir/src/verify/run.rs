@@ -19,6 +19,7 @@ use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
 use crate::read::events::{Anomalies, Applications, DnsMessages, EVENT_KINDS, Events};
 use crate::rules;
+use crate::rules::classes;
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
 const ALERTS_OF_PACKET_MAX: usize = 15;
@@ -97,8 +98,10 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
     }
     // Suricata's own has the classes that are built in.
     let classes = case.setting("classification-file").filter(|it| !it.contains("${SRCDIR}"));
-    let classes = classes.map(|it| text(&file(case, &it))).transpose()?;
-    options.classes.read(classes.as_deref().unwrap_or(CLASSES));
+    match classes.map(|it| text(&file(case, &it))).transpose()? {
+        Some(text) => _ = options.classes.read(&text),
+        None => options.classes = classes::built_in(),
+    }
     options.reputation = reputation(case)?;
     Ok(options)
 }
@@ -447,52 +450,6 @@ fn hosts(case: &Case) -> Hosts {
     }
     Hosts::new(named).unwrap_or_default()
 }
-
-/// Classes of rules that tests name.
-const CLASSES: &str = "\
-config classification: protocol-command-decode,Generic Protocol Command Decode,3
-config classification: misc-attack,Misc Attack,2
-config classification: bad-unknown,Potentially Bad Traffic,2
-config classification: trojan-activity,A Network Trojan was detected,1
-config classification: misc-activity,Misc activity,3
-config classification: policy-violation,Potential Corporate Privacy Violation,1
-config classification: attempted-recon,Attempted Information Leak,2
-config classification: not-suspicious,Not Suspicious Traffic,3
-config classification: unknown,Unknown Traffic,3
-config classification: web-application-attack,Web Application Attack,1
-config classification: successful-recon-limited,Information Leak,2
-config classification: successful-recon-largescale,Large Scale Information Leak,2
-config classification: attempted-dos,Attempted Denial of Service,2
-config classification: successful-dos,Denial of Service,2
-config classification: attempted-user,Attempted User Privilege Gain,1
-config classification: unsuccessful-user,Unsuccessful User Privilege Gain,1
-config classification: successful-user,Successful User Privilege Gain,1
-config classification: attempted-admin,Attempted Administrator Privilege Gain,1
-config classification: successful-admin,Successful Administrator Privilege Gain,1
-config classification: rpc-portmap-decode,Decode of an RPC Query,2
-config classification: shellcode-detect,Executable code was detected,1
-config classification: string-detect,A suspicious string was detected,3
-config classification: suspicious-filename-detect,A suspicious filename was detected,2
-config classification: system-call-detect,A system call was detected,2
-config classification: tcp-connection,A TCP connection was detected,4
-config classification: network-scan,Detection of a Network Scan,3
-config classification: denial-of-service,Detection of a Denial of Service Attack,2
-config classification: non-standard-protocol,Detection of a non-standard protocol or event,2
-config classification: web-application-activity,access to a potentially vulnerable web application,2
-config classification: misc-attack,Misc Attack,2
-config classification: icmp-event,Generic ICMP event,3
-config classification: inappropriate-content,Inappropriate Content was Detected,1
-config classification: default-login-attempt,Attempt to login by a default username and password,2
-config classification: targeted-activity,Targeted Malicious Activity was Detected,1
-config classification: exploit-kit,Exploit Kit Activity Detected,1
-config classification: external-ip-check,Device Retrieving External IP Address Detected,2
-config classification: domain-c2,Domain Observed Used for C2 Detected,1
-config classification: pup-activity,Possibly Unwanted Program Detected,2
-config classification: credential-theft,Successful Credential Theft Detected,1
-config classification: social-engineering,Possible Social Engineering Attempted,2
-config classification: coin-mining,Crypto Currency Mining Activity Detected,2
-config classification: command-and-control,Malware Command and Control Activity Detected,1
-";
 
 fn variables(case: &Case) -> Variables {
     let mut variables = Variables { hosts: hosts(case), ..Variables::default() };

@@ -11,7 +11,8 @@ use weir_wire::checksum::pseudo_header_v4;
 const RULES: &str = "\
 drop rdma any any -> any any (msg:\"READ\"; rdma.opcode:read_request; \
     classtype:policy; sid:1; rev:3;)
-alert udp any any -> any 53 (msg:\"a word\"; content:\"word\"; metadata:kind test; sid:2;)
+alert udp any any -> any 53 (msg:\"a word\"; content:\"word\"; metadata:kind test; \
+    classtype:bad-unknown; sid:2;)
 alert udp any any -> any any (content:\"word\"; no.such.keyword; sid:3;)
 #alert udp any any -> any any (content:\"word\"; sid:4;)
 ";
@@ -110,6 +111,8 @@ fn alerts_of_a_capture_are_written_as_eve() {
     assert_eq!(word["timestamp"], "2023-11-14T22:13:20.250000+0000");
     assert_eq!((&word["src_ip"], &word["dest_port"]), (&"192.0.2.1".into(), &53.into()));
     assert_eq!(word["alert"]["action"], "allowed");
+    assert_eq!(word["alert"]["category"], "Potentially Bad Traffic");
+    assert_eq!(word["alert"]["severity"], 2);
     assert_eq!(word["alert"]["metadata"]["kind"], serde_json::json!(["test"]));
     assert_eq!(word["flow"]["pkts_toserver"], 1);
     assert_eq!(read["alert"]["action"], "blocked");
