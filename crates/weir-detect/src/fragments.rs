@@ -160,8 +160,8 @@ impl Fragments {
     }
 
     /// Whether pieces are refused that receivers put together in several ways: those that overlap
-    /// another and are not the same, that go elsewhere than the others, have IPv4 options or no
-    /// bytes, or are not the last and of a length that is no multiple of 8. Where pieces are held,
+    /// another and are not the same, that go elsewhere than the others, have IPv4 options, no bytes
+    /// or fewer than they say, or are not the last and of a length that is no multiple of 8. Where pieces are held,
     /// the other one goes, with its datagram: its sender may have come round to the same
     /// identification. Then those of IPv6 that have one identification are of one datagram
     /// whatever protocol they name (RFC 8200 s4.5).
@@ -211,6 +211,9 @@ impl Fragments {
             return taken;
         }
         self.expire(now);
+        if piece.is_cut && !self.refuses_conflicts {
+            return taken;
+        }
         let is_v4 = parsed.network == Network::Ipv4;
         let end = piece.start + piece.data.len();
         let room = DATAGRAM_MAX - if is_v4 { piece.network_head_len } else { 0 };
@@ -317,6 +320,9 @@ struct Piece<'a> {
     lead: Vec<u8>,
     /// IPv4 options, for which some receivers discard it.
     has_options: bool,
+    /// Its header says that there are more bytes. Receivers discard it, unless a port on its way
+    /// fills short frames up.
+    is_cut: bool,
 }
 
 impl<'a> Piece<'a> {
@@ -340,6 +346,7 @@ impl<'a> Piece<'a> {
             }
             _ => return None,
         };
+        let is_cut = end > header.len();
         let data = header.get(data_at..end.min(header.len()))?;
         let start = usize::from(fragment.offset);
         let more = fragment.more;
@@ -363,6 +370,7 @@ impl<'a> Piece<'a> {
             network_head_len,
             lead,
             has_options,
+            is_cut,
         })
     }
 }
@@ -371,6 +379,7 @@ impl Piece<'_> {
     /// Whether receivers differ in what they make of it.
     fn is_odd(&self) -> bool {
         self.has_options
+            || self.is_cut
             || self.data.is_empty()
             || (self.more && !self.data.len().is_multiple_of(8))
     }

@@ -30,7 +30,7 @@ use weir_detect::{
 use weir_wire::bth::Qpn;
 use weir_wire::frame::{Frame, Meta, Time};
 use weir_wire::icrc::IcrcStatus;
-use weir_wire::parse::Parsed;
+use weir_wire::parse::{Fault, Network, Parsed, Transport};
 
 use drops::Drops;
 use early::Early;
@@ -266,6 +266,7 @@ impl Detection {
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc, port };
         let judged = self.look(now, &packet, is_spared, true);
+        let judged = judged.and_then(|()| self.may_be_unread(parsed, is_spared));
         let may_replace = judged.is_ok() && !is_spared && self.mode == RuleMode::Enforce;
         let texts = self.detector.take_replacements();
         self.replacing.keep(texts.filter(|_| may_replace));
@@ -390,6 +391,28 @@ impl Detection {
             self.early.want(flood, rule);
         }
         Err(DropReason::Rule)
+    }
+
+    /// Says whether a packet that passed may go on though it contradicts itself before its ports: no
+    /// rule about them saw it. Its receiver discards it, unless a port on the way fills its frame up
+    /// (IEEE 802.3 s4.2.8: to 60 bytes), so that there are as many bytes as its IP header says.
+    ///
+    /// # Errors
+    /// [`DropReason::Malformed`].
+    #[inline]
+    fn may_be_unread(&mut self, parsed: &Parsed, is_spared: bool) -> Result<(), DropReason> {
+        if parsed.fault != Some(Fault::Malformed)
+            || !matches!(parsed.network, Network::Ipv4 | Network::Ipv6)
+            || parsed.transport != Transport::None
+            || parsed.fragment.is_some()
+        {
+            return Ok(());
+        }
+        if is_spared || self.mode == RuleMode::Watch {
+            self.would_drop += 1;
+            return Ok(());
+        }
+        Err(DropReason::Malformed)
     }
 
     /// Why a packet is dropped that cannot be looked at, which is told: of parsers in Suricata's

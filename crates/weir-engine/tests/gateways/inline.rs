@@ -104,6 +104,30 @@ pub(super) fn flood(gateway: &mut Gateway, to: [u8; 4], count: u32, over_ms: u64
 pub(super) const SYN_FLOOD: &str =
     "drop tcp any any -> any any (flood:syn, by_dst, rate 1000, hold 3; sid:9;)";
 
+/// A port on its way may fill it up to 60 bytes, with which its receiver takes it.
+#[test]
+fn a_packet_that_says_it_is_longer_than_its_frame_goes_no_further_where_rules_judge() {
+    let mut longer = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"evil"));
+    longer[17] += 2;
+    sign(&mut longer);
+    let mut longer_v6 = [HOST_A, HOST_B].concat();
+    longer_v6.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 14, 17, 64]);
+    longer_v6.extend([0xfd; 32]);
+    longer_v6.extend(udp_payload(99, b"evil"));
+    for packet in [longer, longer_v6] {
+        for side in [Side::Host, Side::Wire] {
+            let mut judging = gateway(EVIL, |_| ());
+            assert!(judging.receive(side, from_ref(&packet)).is_empty());
+            assert_eq!(judging.dropped(side, DropReason::Malformed), 1);
+            let mut watching =
+                gateway(EVIL, |it| it.rules.as_mut().unwrap().mode = RuleMode::Watch);
+            assert_eq!(watching.receive(side, from_ref(&packet)).len(), 1);
+            let mut without = gateway(EVIL, |it| it.rules = None);
+            assert_eq!(without.receive(side, from_ref(&packet)).len(), 1);
+        }
+    }
+}
+
 #[test]
 fn a_flood_on_the_gateway_itself_is_stopped_and_over_when_it_is() {
     let mut gateway = gateway(SYN_FLOOD, |_| ());

@@ -161,6 +161,30 @@ fn a_piece_that_comes_after_its_datagram_was_judged_waits_for_another_whole() {
     assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 2, "of this");
 }
 
+/// A receiver discards it and waits for the honest piece, which must not have passed as part of
+/// something harmless.
+#[test]
+fn a_piece_that_says_it_is_longer_than_its_frame_makes_no_datagram_whole() {
+    let longer = pieces(1, b"xxxxxxgood").map(|mut piece| {
+        piece[17] += 8;
+        sign(&mut piece);
+        piece
+    });
+    let [first, last] = pieces(1, b"xxxxxxevil");
+    for (refuses, refused) in [(true, 2), (false, 0)] {
+        for side in [Side::Host, Side::Wire] {
+            let mut gateway = gateway(EVIL, |it| {
+                it.rules.as_mut().unwrap().limits.refuses_conflicts = refuses;
+            });
+            let sent = [&longer[0], &last, &first, &longer[1]]
+                .map(|piece| gateway.receive(side, from_ref(piece)).len());
+            assert_eq!(sent.iter().sum::<usize>(), 2 - refused);
+            assert_eq!(gateway.dropped(side, DropReason::FragmentConflict), refused as u64);
+            assert_eq!(gateway.dropped(side, DropReason::Rule), 2);
+        }
+    }
+}
+
 #[test]
 fn pieces_without_the_others_are_dropped_when_their_time_is_over() {
     let mut gateway = gateway(EVIL, |_| ());
