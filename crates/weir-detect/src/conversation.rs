@@ -527,9 +527,14 @@ impl Conversation {
             }
             // What is too short to be known, nobody has looked at.
             let is_heard = side == 0
-                || !matches!(application, Application::Http(_))
-                || http::begins(&other)
-                || agreement::is_long(0, &other, port);
+                || match application {
+                    Application::Http(_) => {
+                        http::begins(&other) || agreement::is_long(0, &other, port)
+                    }
+                    // What a client says before its first record would hide its server's.
+                    Application::Tls(_) => tls::begins(0, &other),
+                    _ => true,
+                };
             if is_heard {
                 let mut before = Heard::of(heard.said.wanted, heard.said.is_inline);
                 let protocol = application.protocol();

@@ -17,8 +17,22 @@ const LINE_LEN_MAX: usize = 4096;
 const WAITING_MAX: usize = 64;
 const REPLIES_MAX: usize = 128;
 
-/// Commands beside `RETR` and `STOR` whose data come by a connection of their own.
-const MOVING: [&[u8]; 5] = [b"APPE", b"STOU", b"LIST", b"NLST", b"MLSD"];
+/// Commands of a file that they name.
+const OF_FILES: [&[u8]; 3] = [b"RETR", b"STOR", b"APPE"];
+/// Others whose data come by a connection of their own.
+const MOVING: [&[u8]; 4] = [b"STOU", b"LIST", b"NLST", b"MLSD"];
+/// A line with one of the former names a file if it is so long.
+const NAMING_LEN: usize = 6;
+/// Commands that Suricata 8.0.7 finds wherever they stand in a line.
+const KNOWN: [&[u8]; 48] = [
+    b"PORT", b"EPRT", b"PASV", b"EPSV", b"RETR", b"STOR", b"ABOR", b"ACCT", b"ALLO", b"APPE",
+    b"CDUP", b"CHMOD", b"CWD", b"DELE", b"HELP", b"IDLE", b"LIST", b"MAIL", b"MDTM", b"MKD",
+    b"MLFL", b"MLSD", b"MODE", b"MRCP", b"MRSQ", b"MSAM", b"MSND", b"MSOM", b"NLST", b"NOOP",
+    b"PASS", b"PWD", b"QUIT", b"REIN", b"REST", b"RMD", b"RNFR", b"RNTO", b"SITE", b"SIZE",
+    b"SMNT", b"STAT", b"STOU", b"STRU", b"SYST", b"TYPE", b"UMASK", b"USER",
+];
+/// In so many bytes of a line a command is looked for.
+const COMMAND_WITHIN: usize = 256;
 
 /// A command and its reply.
 #[derive(Debug, Default)]
@@ -93,12 +107,8 @@ impl Ftp {
     }
 
     fn command(&mut self, line: &Line, said: &mut Said) {
-        let text = line.bytes.trim_ascii_start();
-        let end = text.iter().position(|it| it.is_ascii_whitespace()).unwrap_or(text.len());
         let mut exchange = self.begin();
-        exchange.command = text[..end].to_ascii_uppercase();
-        // One blank ends the command: what more of them stand there are of what it is about.
-        exchange.data = text.get(end + 1..).unwrap_or_default().trim_ascii_end().to_vec();
+        (exchange.command, exchange.data) = command_of(line.bytes.trim_ascii_start());
         exchange.is_command_cut = line.is_cut;
         if line.is_cut {
             exchange.events.push(AppEvent::FtpRequestLength);
@@ -112,19 +122,17 @@ impl Ftp {
             exchange.port = Some((port, true));
             self.agreed = Some(announced(true, port));
         }
-        let is_of_file = matches!(exchange.command.as_slice(), b"RETR" | b"STOR");
-        if is_of_file || MOVING.contains(&exchange.command.as_slice()) {
-            if is_of_file && exchange.data.is_empty() {
-                exchange.events.push(AppEvent::FtpNoName);
-            }
+        let is_of_file = OF_FILES.contains(&exchange.command.as_slice());
+        if is_of_file && line.bytes.trim_ascii_end().len() < NAMING_LEN {
+            exchange.events.push(AppEvent::FtpNoName);
+        } else if is_of_file || MOVING.contains(&exchange.command.as_slice()) {
             match self.agreed.take() {
                 Some(agreed) => said.announced.push(Announced {
                     command: exchange.command.clone(),
                     file: exchange.data.trim_ascii().to_vec(),
                     ..agreed
                 }),
-                None if is_of_file => exchange.events.push(AppEvent::FtpNoPort),
-                None => {}
+                None => exchange.events.push(AppEvent::FtpNoPort),
             }
         }
         let mut unit = exchange.unit();
@@ -191,6 +199,22 @@ impl Ftp {
         said.records.push(exchange.record());
         self.waiting.pop_front();
     }
+}
+
+/// The command of a line, in upper case, and what stands behind it: the first that is known, or the
+/// first word.
+fn command_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let known = (0..line.len().min(COMMAND_WITHIN)).find_map(|at| {
+        let is_here = |it: &&&[u8]| {
+            line[at..].get(..it.len()).is_some_and(|word| word.eq_ignore_ascii_case(it))
+        };
+        KNOWN.iter().find(is_here)
+    });
+    let word = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let command = known.map_or(&line[..word], |it| it);
+    // One blank ends the command: what more of them stand there are of what it is about.
+    let data = line.get(command.len() + 1..).unwrap_or_default().trim_ascii_end();
+    (command.to_ascii_uppercase(), data.to_vec())
 }
 
 impl Exchange {

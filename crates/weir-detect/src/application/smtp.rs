@@ -16,8 +16,7 @@ use crate::value::Object;
 const LINE_LEN_MAX: usize = 4096;
 /// And of a mail, whose files may come in one.
 const MAIL_LINE_LEN_MAX: usize = 128 * 1024;
-/// Bytes of a command's line and of a reply's after which Suricata calls it long.
-const COMMAND_LEN: usize = 510;
+/// Bytes of a reply's line after which Suricata calls it long; it does so of no command's.
 const REPLY_LEN: usize = 510;
 /// Commands that wait for their reply and of which it matters, and receivers of a mail, at most.
 const WAITING_MAX: usize = 64;
@@ -175,7 +174,7 @@ impl Parser for Smtp {
                 _ => match self.lines[side].next(&mut rest) {
                     Some(line) if side == 1 => self.reply(&line.bytes, line.is_cut, said),
                     Some(line) => match self.mode {
-                        Mode::Commands => self.command(&line.bytes, line.is_cut, said),
+                        Mode::Commands => self.command(&line.bytes, said),
                         _ => self.mail_line(&line.bytes, line.is_cut, said),
                     },
                     None => break,
@@ -257,7 +256,7 @@ impl Smtp {
         self.is_odd |= is_new;
     }
 
-    fn command(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
+    fn command(&mut self, line: &[u8], said: &mut Said) {
         let end = line.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(line.len());
         let (word, rest) = line.split_at(end);
         let word = word.to_ascii_lowercase();
@@ -270,9 +269,6 @@ impl Smtp {
             self.odd(AppEvent::SmtpNoWelcome);
         }
         self.follow(Command::StartTls);
-        if is_cut || line.len() > COMMAND_LEN {
-            self.odd(AppEvent::SmtpCommandLength);
-        }
         let mut command = Command::Other;
         match word.as_slice() {
             b"starttls" => command = Command::StartTls,
@@ -286,6 +282,9 @@ impl Smtp {
                 self.begin_chunk(rest);
             }
             b"helo" | b"ehlo" => {
+                if self.greeting.is_some() {
+                    self.odd(AppEvent::SmtpDuplicate);
+                }
                 self.greeting = Some(rest.trim_ascii().to_vec());
                 self.is_fresh = true;
             }
@@ -514,7 +513,7 @@ impl Smtp {
     /// What the server says of a command.
     fn answer(&mut self, line: &[u8]) {
         match self.pipeline.answer() {
-            None => self.odd(AppEvent::SmtpUnmatchedReply),
+            None => {}
             Some(Command::StartTls) if line.starts_with(b"220") => self.is_over = true,
             Some(Command::StartTls) => self.odd(AppEvent::SmtpTlsRejected),
             Some(Command::Data) if !line.starts_with(b"3") => {

@@ -78,11 +78,12 @@ impl Conversation {
         let said = self.since(1).unwrap_or_default();
         let before = said.len().saturating_sub(new);
         let is_http = || said.starts_with(HTTP_VERSION);
+        let is_sealed = || tls::begins(1, said) || said.starts_with(b"SSH-");
         let is_other = || {
             let told = application::beginning(TransportProtocol::Tcp, 1, said, port);
             matches!(told, Beginning::Is(_))
         };
-        if before < HTTP_VERSION.len() && (is_http() || is_other()) {
+        if before < HTTP_VERSION.len() && (is_http() || is_sealed() || is_other()) {
             self.application = Application::Unknown;
         }
     }

@@ -273,7 +273,12 @@ impl Collected {
                 return Ok(true);
             }
             "base64_decode" => {
-                self.push(bytes::base64(value)?);
+                let step = bytes::base64(value)?;
+                // Behind a content, in the buffer in which that stands.
+                match self.last.filter(|_| self.sticky.is_none() && self.in_base64.is_none()) {
+                    Some(place) => self.buffers[place].steps.push(step),
+                    None => self.push(step),
+                }
                 return Ok(true);
             }
             "base64_data" => {

@@ -58,7 +58,8 @@ pub(crate) struct Spoken {
 
 impl Spoken {
     pub(crate) fn parse(value: &str) -> Result<Self, String> {
-        let mut parts = value.split(',').map(str::trim);
+        let unquoted = value.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        let mut parts = unquoted.unwrap_or(value).split(',').map(str::trim);
         let names = parts.next().unwrap_or_default();
         let (mut whose, mut is_exact) = (None, false);
         for part in parts {

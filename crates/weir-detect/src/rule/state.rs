@@ -470,8 +470,15 @@ pub(crate) fn threshold(value: &str, is_filter: bool) -> Result<Threshold, Strin
         (is_filter.then_some(ThresholdKind::Filter), None, None, None, None);
     for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let wrong = || format!("`{part}` behind threshold");
-        let (word, argument) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
-        let argument = argument.trim();
+        // Like Suricata, what is written behind the last option is passed over: a forgotten `;`.
+        if kind.is_some() && track.is_some() && count.is_some() && seconds.or(multiplier).is_some()
+        {
+            break;
+        }
+        let mut words = part.split_whitespace();
+        let (Some(word), Some(argument)) = (words.next(), words.next()) else {
+            return Err(wrong());
+        };
         let number = || bounded(argument, u32::MAX.into()).map(|it| it as u32);
         match word {
             "type" if !is_filter => {

@@ -244,6 +244,26 @@ fn encoded_text_is_looked_at_decoded() {
     );
 }
 
+/// As in Suricata 8.0.7, of the address of a request and of its body alike.
+#[test]
+fn base64_behind_a_content_is_that_of_the_buffer_in_which_the_content_stands() {
+    let data = "base64_data; content:\"hello\";";
+    let mut bench = Bench::new(&format!(
+        "alert tcp any any -> any any (content:\"u=\"; http_uri; \
+         base64_decode:bytes 8, offset 0, relative; {data} sid:1;)\n\
+         alert tcp any any -> any any (content:\"b=\"; http_client_body; \
+         base64_decode:bytes 8, offset 2; {data} sid:2;)\n\
+         alert tcp any any -> any any (content:\"none=\"; http_client_body; \
+         base64_decode:bytes 8; {data} sid:3;)",
+    ));
+    bench.connect();
+    bench.client(b"POST /?u=aGVsbG8= HTTP/1.1\r\nContent-Length: 10\r\n\r\nb=aGVsbG8=");
+    bench.client(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nnone=");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2]);
+}
+
 #[test]
 fn drop_stops_the_packet_and_pass_stops_the_rules() {
     let mut bench = Bench::new(

@@ -205,6 +205,8 @@ fn what_counts_and_what_follows_something_must_fit() {
         "detection_filter:seconds 60,count 2,track by_dst;",
         "threshold:type limit,track by_both,count 0,seconds 0;",
         "threshold:type backoff,track by_flow,count 2,multiplier 3;",
+        "threshold:type limit,count 1,seconds 120,track by_src reference:url,example.org/a;",
+        "threshold:type limit,track by_src,count 1,seconds 120 foo;",
         "content:\"x\"; pcre:\"/a/R\";",
         "http.uri; pcre:\"/a/R\";",
         "pcre:\"/b/U\"; pcre:\"/a/RU\";",

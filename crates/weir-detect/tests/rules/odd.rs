@@ -46,6 +46,77 @@ fn more_than_a_request_is_its_body_and_odd() {
     assert_eq!(bench.alerted(), [5]);
 }
 
+/// As Suricata 8.0.7 has it.
+#[test]
+fn heads_that_end_early_or_have_no_version_are_odd() {
+    let rules = "\
+        alert http any any -> any any (app-layer-event:http.request_line_incomplete; sid:1;)\n\
+        alert http any any -> any any (app-layer-event:http.request_line_missing_protocol; \
+            sid:2;)\n\
+        alert http any any -> any any (app-layer-event:http.request_field_missing_colon; \
+            sid:3;)\n\
+        alert http any any -> any any (app-layer-event:http.abnormal_ce_header; sid:4;)\n\
+        alert ip any any -> any any (app-layer-event:applayer_detect_protocol_only_one_direction; \
+            sid:5;)";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (request, found) in [
+        ("GET /a", [1].as_slice()),
+        ("GET /\r\n\r\nabc", &[2]),
+        ("GET / HTTP/1.1\r\nfoo\r\nb", &[3]),
+        ("GET / HTTP/1.1\r\nfoo\r\n", &[]),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\n\r\n", &[4]),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n", &[]),
+        ("SUBSCRIBE / HTTP/1.1\r\nHost: a\r\n\r\n", &[5]),
+        ("merge / HTTP/1.1\r\nHost: a\r\n\r\n", &[]),
+    ] {
+        let mut bench = Bench::new(rules);
+        bench.connect();
+        bench.client(request.as_bytes());
+        bench.server(answer);
+        bench.tcp(Direction::Initiator, 16, b"");
+        let mut alerted = bench.alerted();
+        alerted.dedup();
+        assert_eq!(alerted, found, "{request:?}");
+    }
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"GET /a");
+    bench.tcp(Direction::Initiator, 17, b"");
+    assert_eq!(bench.alerted(), [], "whoever ends a line himself");
+}
+
+/// As in Suricata 8.0.7.
+#[test]
+fn a_second_greeting_of_mail_is_odd_and_an_unasked_reply_or_a_long_command_is_not() {
+    let rules = "\
+        alert smtp any any -> any any (app-layer-event:smtp.duplicate_fields; sid:1;)\n\
+        alert smtp any any -> any any (app-layer-event:smtp.unable_to_match_reply_with_request; \
+            sid:2;)\n\
+        alert smtp any any -> any any (app-layer-event:smtp.max_command_line_len_exceeded; sid:3;)";
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.server(b"220 m ESMTP\r\n");
+    bench.client(b"EHLO a\r\n");
+    bench.server(b"250 m\r\n250 unasked\r\n");
+    bench.client(format!("NOOP {}\r\n", "x".repeat(600)).as_bytes());
+    bench.server(b"250 m\r\n");
+    assert_eq!(bench.alerted(), []);
+    bench.client(b"EHLO a\r\n");
+    assert_eq!(bench.alerted(), [1]);
+}
+
+/// What has no room for what it announces, Suricata takes for no DNS.
+#[test]
+fn dns_that_announces_more_than_there_is_room_for_is_looked_at_and_not_odd() {
+    let mut bench = Bench::new(
+        "alert dns any any -> any any (dns.query; content:\"a\"; sid:1;)\n\
+         alert dns any any -> any any (app-layer-event:dns.z_flag_set; sid:2;)\n\
+         alert dns any any -> any any (app-layer-event:dns.invalid_additionals; sid:3;)",
+    );
+    bench.udp(b"\x12\x34\x01\x40\0\x01\0\0\0\0\0\x41\x01a\0\0\x01\0\x01");
+    assert_eq!(bench.alerted(), [1]);
+}
+
 #[test]
 fn sides_that_speak_different_languages_are_told_of() {
     let rules = "\

@@ -118,6 +118,25 @@ fn certificates_of_both_sides_are_looked_at_however_they_are_cut() {
     }
 }
 
+/// Who works with a server can begin with what is no record, and the server passes it over.
+#[test]
+fn a_server_that_speaks_tls_is_looked_at_whatever_its_client_began_with() {
+    let server = [
+        hello(2, &[0xc0, 0x2f, 0], "h2"),
+        chain(&[certificate("good.org", "other", "2020", "2021", "alt.org")]),
+    ];
+    for junk in [&b"\0"[..], b"\x18\x03\x01\0\x01a", b"GARBAGE of any length, and more\r\n"] {
+        let mut bench = Bench::new(
+            "alert tls any any -> any any (tls.cert_subject; content:\"good.org\"; sid:1;)\n\
+             alert tcp any any -> any any (flow:to_client; app-layer-protocol:\"tls\"; sid:2;)",
+        );
+        bench.connect();
+        bench.client(&[junk, &client_hello()].concat());
+        bench.server(&server.concat());
+        assert_eq!(sorted(&mut bench), [1, 2], "{junk:?}");
+    }
+}
+
 #[test]
 fn what_rules_say_of_tls_is_read_or_refused() {
     for wrong in [

@@ -68,6 +68,34 @@ fn a_chunk_that_a_server_refuses_hides_no_mail() {
     assert_eq!(alerted(b"250 ok\r\n"), [], "all that comes is the chunk");
 }
 
+/// As in Suricata 8.0.7: the first that is known, wherever it stands in the line.
+#[test]
+fn commands_of_ftp_are_found_within_lines() {
+    let rules = "\
+        alert ftp any any -> any any (ftp.command; content:\"RETR\"; sid:1;)\n\
+        alert ftp any any -> any any (ftp.command; content:\"MKD\"; sid:2;)\n\
+        alert ftp any any -> any any (app-layer-event:ftp.file_before_port; sid:3;)\n\
+        alert ftp any any -> any any (app-layer-event:ftp.file_without_name; sid:4;)\n\
+        alert ftp any any -> any any (ftp.command; content:\"XYZ\"; sid:5;)";
+    for (line, found) in [
+        ("RETRshadow", [1, 3].as_slice()),
+        ("qretr a", &[1, 3]),
+        ("RETR", &[1, 4]),
+        ("MKD RETR", &[2]),
+        ("LIST", &[3]),
+        ("APPE a", &[3]),
+        ("XYZ a", &[5]),
+    ] {
+        let mut bench = Bench::new(rules);
+        bench.connect();
+        bench.server(b"220 (ftp)\r\n");
+        bench.client(format!("{line}\r\n").as_bytes());
+        let mut alerted = bench.alerted();
+        alerted.sort_unstable();
+        assert_eq!(alerted, found, "{line}");
+    }
+}
+
 #[test]
 fn commands_of_ftp_and_their_replies_are_looked_at() {
     let mut bench = Bench::new(

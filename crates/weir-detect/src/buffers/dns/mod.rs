@@ -10,6 +10,7 @@ use crate::heap::heap_size;
 
 /// Operations that there are (RFC 1035, 1996, 2136, 8490).
 const OPCODE_MAX: u16 = 6;
+const HEADER_LEN: usize = 12;
 /// Questions of one message that are looked at, at most.
 const QUESTIONS_MAX: usize = 16;
 /// Records of a section that are looked at, at most.
@@ -172,7 +173,7 @@ pub(crate) struct Record {
 
 /// The message that `bytes` are, whatever its flags; `None` where they are none.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
-    let header: &[u8; 12] = bytes.first_chunk()?;
+    let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let flags = word(2);
     let opcode = flags >> 11 & 15;
@@ -206,6 +207,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     if questions <= QUESTIONS_MAX {
         let failed = read_records(bytes, at, counts, &mut message.records, &mut events);
         match failed {
+            // What has no room for what it announces is no DNS to Suricata, and nothing odd.
+            _ if failed == Some(0) || !has_room(bytes, questions, counts) => {
+                events = AppEvents::default();
+            }
             Some(1) => _ = events.raise(AppEvent::DnsAuthorities),
             Some(2) => _ = events.raise(AppEvent::DnsAdditionals),
             _ => {}
@@ -214,6 +219,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     message.bytes = bytes.to_vec();
     message.events = events;
     Some(message)
+}
+
+/// Whether behind the header there are two bytes for each question and record.
+fn has_room(bytes: &[u8], questions: usize, records: [usize; 3]) -> bool {
+    let least = 2 * (questions + records.iter().sum::<usize>());
+    least <= bytes.len().saturating_sub(HEADER_LEN)
 }
 
 /// The names of records from `at` on, as far as they can be read; the section that cannot.

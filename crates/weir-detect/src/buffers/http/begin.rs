@@ -1,51 +1,17 @@
 //! Whether a stream begins as HTTP/1 does.
 
+use super::odd;
+
 /// Bytes of a line that begins with a method that no list knows, at most.
 const REQUEST_LINE_MAX: usize = 16 * 1024;
 
-/// Whether a stream that begins so is a client's: a method and a blank.
+/// Whether a stream that begins so is a client's: a method that Suricata knows, in letters of
+/// either case, and a blank.
 pub(crate) fn begins(bytes: &[u8]) -> bool {
-    const METHODS: &[&[u8]] = &[
-        b"GET",
-        b"POST",
-        b"HEAD",
-        b"PUT",
-        b"OPTIONS",
-        b"DELETE",
-        b"CONNECT",
-        b"TRACE",
-        b"PATCH",
-        b"PROPFIND",
-        b"PROPPATCH",
-        b"MKCOL",
-        b"COPY",
-        b"MOVE",
-        b"LOCK",
-        b"UNLOCK",
-        b"SEARCH",
-        b"DEBUG",
-        b"INDEX",
-        b"LINK",
-        b"UNLINK",
-        b"REPORT",
-        b"VERSION-CONTROL",
-        b"CHECKOUT",
-        b"CHECKIN",
-        b"SUBSCRIBE",
-        b"UNSUBSCRIBE",
-        b"NOTIFY",
-        b"M-SEARCH",
-        b"ARBITRARY",
-        b"RPC_CONNECT",
-        b"BPROPFIND",
-        b"POLL",
-        b"REQMOD",
-        b"RESPMOD",
-        b"INVALID",
-        b"TRACK",
-    ];
-    let word = METHODS.iter().filter_map(|it| bytes.strip_prefix(*it));
-    word.into_iter().any(|behind| matches!(behind.first(), Some(b' ' | b'\t')))
+    odd::METHODS.iter().any(|it| match bytes.split_at_checked(it.len()) {
+        Some((word, [b' ' | b'\t', ..])) => word.eq_ignore_ascii_case(it),
+        _ => false,
+    })
 }
 
 /// A client's stream behind what servers pass over before a request (RFC 9112 s2.2): blank lines,

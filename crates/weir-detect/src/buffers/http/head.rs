@@ -3,7 +3,6 @@
 use super::half::{Half, Head};
 use super::transaction::begins_response;
 use super::{Connection, Expect, Upgrade, odd};
-use crate::buffers::event::AppEvent;
 
 /// Looks at a head that is not whole, at most; from then on it has to grow to twice its size first.
 const LOOKS_MAX: u8 = 16;
@@ -79,9 +78,6 @@ impl Connection {
     pub(super) fn cut_head(&mut self, side: usize, bytes: &[u8]) -> Option<u64> {
         let number = self.put_head(side, bytes, Head::Cut)?;
         self.transaction(number)?.half_mut(side)?.complete();
-        if side == 0 && !bytes.contains(&b'\n') {
-            self.raise(0, AppEvent::HttpLineIncomplete);
-        }
         Some(number)
     }
 
@@ -89,8 +85,13 @@ impl Connection {
         if side == 0 {
             let mut half = Half::request(bytes);
             half.head = head;
+            let mut events = Vec::new();
+            if head == Head::Begun {
+                odd::of_headers(&half.raw_headers, true, &mut events);
+            }
             let number = self.push_request(half);
             self.sides[0].current = number;
+            events.into_iter().for_each(|it| self.raise(0, it));
             return Some(number);
         }
         let number = self.sides[1].current;

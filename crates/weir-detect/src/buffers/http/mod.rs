@@ -446,21 +446,22 @@ impl Connection {
         let end = self.sides[side].search.end(bytes)?;
         let head = &bytes[..end];
         if side == 0 {
-            self.request(head, progressed);
+            self.request(head, &bytes[end..], progressed);
         } else {
             self.response(head, progressed);
         }
         Some(end)
     }
 
-    fn request(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
+    /// A request's head, and what came behind it.
+    fn request(&mut self, head: &[u8], behind: &[u8], progressed: &mut Vec<u64>) {
         let half = Half::request(head);
         let expect = body_of(&half, false);
         self.has_failed |= !is_framed(&half, false);
         let is_tunnel = half.method.as_slice() == b"CONNECT";
         let line = head.split(|it| *it == b'\n').next().unwrap_or_default();
         let mut events = Vec::new();
-        odd::of_request(&half, line.strip_suffix(b"\r").unwrap_or(line), &mut events);
+        odd::of_request(&half, line.strip_suffix(b"\r").unwrap_or(line), behind, &mut events);
         let number = self.push_request(half);
         self.sides[0].current = number;
         events.into_iter().for_each(|it| self.raise(0, it));
@@ -481,8 +482,15 @@ impl Connection {
         self.sides[1].current = number;
         if self.transaction(number).is_none() {
             let number = self.push(Transaction::default());
-            match self.sides[0].held.trim_ascii() {
-                [_, ..] if self.begun.is_none() => self.begun = Some(number),
+            let asked = self.sides[0].held.trim_ascii();
+            let is_line_cut = !asked.contains(&b'\n');
+            match asked {
+                [_, ..] if self.begun.is_none() => {
+                    self.begun = Some(number);
+                    if is_line_cut {
+                        self.raise(1, AppEvent::HttpLineIncomplete);
+                    }
+                }
                 _ => self.raise(1, AppEvent::HttpUnmatchedResponse),
             }
             progressed.push(number);

@@ -9,7 +9,8 @@ const HEADERS_MAX: usize = 1024;
 const LAYERS_MAX: usize = 2;
 /// Blanks behind a request without a version, at most: with more it is no HTTP/0.9.
 const BLANKS_MAX: usize = 16;
-const METHODS: [&[u8]; 28] = [
+/// Methods that Suricata knows.
+pub(super) const METHODS: [&[u8]; 28] = [
     b"GET",
     b"PUT",
     b"POST",
@@ -90,15 +91,19 @@ pub(super) fn length(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(&value[start..start + digits]).ok()?.parse().ok()
 }
 
-/// What is odd about a request; `line` is its first, as it came.
-pub(super) fn of_request(half: &Half, line: &[u8], found: &mut Vec<AppEvent>) {
-    of_line(half, line, found);
+/// What is odd about a request; `line` is its first, as it came, and `behind` what came behind its
+/// head.
+pub(super) fn of_request(half: &Half, line: &[u8], behind: &[u8], found: &mut Vec<AppEvent>) {
+    of_line(half, line, behind, found);
     of_headers(&half.raw_headers, true, found);
     let version = Version::of(&half.protocol);
     // With an encoding or length that is none, Suricata gives up and says nothing.
     let is_chunked = |it: &[u8]| contains(it, b"chunked");
     if half.header(b"transfer-encoding").is_some_and(is_chunked) && version < Version::Http11 {
         found.push(AppEvent::HttpRequestTransferEncoding);
+    }
+    if let Some(value) = half.header(b"content-encoding") {
+        of_encoding(value, true, found);
     }
     let is_tunnel = half.method == b"CONNECT";
     let mut named = half.authority().map(Authority::of_target);
@@ -124,7 +129,7 @@ pub(super) fn of_request(half: &Half, line: &[u8], found: &mut Vec<AppEvent>) {
     }
 }
 
-fn of_line(half: &Half, line: &[u8], found: &mut Vec<AppEvent>) {
+fn of_line(half: &Half, line: &[u8], next: &[u8], found: &mut Vec<AppEvent>) {
     let leading = line.iter().take_while(|it| is_space(**it)).count();
     if leading > 0 {
         found.push(AppEvent::HttpLeadingSpace);
@@ -143,8 +148,10 @@ fn of_line(half: &Half, line: &[u8], found: &mut Vec<AppEvent>) {
     }
     // The last of several words is a version, whatever it is.
     if half.protocol.is_empty() && !half.target.contains(&b' ') {
-        let blanks = half.raw_headers.iter().take_while(|it| is_space(**it)).count();
-        if blanks < half.raw_headers.len() || blanks > BLANKS_MAX {
+        let mut rest = half.raw_headers.iter().chain(next);
+        let blanks = rest.by_ref().take(BLANKS_MAX + 1).take_while(|it| is_space(**it)).count();
+        if blanks < (half.raw_headers.len() + next.len()).min(BLANKS_MAX + 1) || blanks > BLANKS_MAX
+        {
             found.push(AppEvent::HttpNoProtocol);
         } else if !is_method(&half.method) {
             found.push(AppEvent::HttpLineInvalid);
@@ -212,7 +219,7 @@ pub(super) fn of_response(half: &Half, found: &mut Vec<AppEvent>) {
         found.push(AppEvent::HttpResponseLength);
     }
     if let Some(value) = half.header(b"content-encoding") {
-        of_encoding(value, found);
+        of_encoding(value, false, found);
     }
     if let Some(value) = half.header(b"content-range")
         && !is_range(value)
@@ -221,8 +228,8 @@ pub(super) fn of_response(half: &Half, found: &mut Vec<AppEvent>) {
     }
 }
 
-/// `gzip`, `deflate` or several of them.
-fn of_encoding(value: &[u8], found: &mut Vec<AppEvent>) {
+/// `gzip`, `deflate` or several of them; `identity` is odd in a request.
+fn of_encoding(value: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {
     const PLAIN: [&[u8]; 9] = [
         b"gzip",
         b"x-gzip",
@@ -234,7 +241,8 @@ fn of_encoding(value: &[u8], found: &mut Vec<AppEvent>) {
         b"br",
         b"identity",
     ];
-    if PLAIN.iter().any(|it| it.eq_ignore_ascii_case(value)) {
+    let plain = &PLAIN[..PLAIN.len() - usize::from(is_request)];
+    if plain.iter().any(|it| it.eq_ignore_ascii_case(value)) {
         return;
     }
     let layers = value.split(|it| matches!(it, b',' | b' ')).filter(|it| !it.is_empty());
@@ -243,7 +251,7 @@ fn of_encoding(value: &[u8], found: &mut Vec<AppEvent>) {
             found.push(AppEvent::HttpEncodingLayers);
             break;
         }
-        if !PLAIN.contains(&name) {
+        if !plain.contains(&name) {
             found.push(AppEvent::HttpEncodingHeader);
         }
     }
@@ -262,7 +270,7 @@ fn is_range(value: &[u8]) -> bool {
     is_size && (range == b"*" || (is_number(first) && last.is_some_and(is_number)))
 }
 
-fn of_headers(raw: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {
+pub(super) fn of_headers(raw: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {
     let of = |request, response| if is_request { request } else { response };
     let mut names: Vec<(&[u8], &[u8])> = Vec::new();
     let mut is_first = true;
@@ -422,7 +430,7 @@ mod tests {
         let mut found = Vec::new();
         let half = Half::request(head);
         let line = head.split(|it| *it == b'\r').next().unwrap();
-        of_request(&half, line, &mut found);
+        of_request(&half, line, &[], &mut found);
         found
     }
 

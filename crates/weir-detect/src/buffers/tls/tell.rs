@@ -29,7 +29,8 @@ impl Session {
             (MessageField::TlsNotBefore, Some(it)) => test.holds(it.not_before.0),
             (MessageField::TlsNotAfter, Some(it)) => test.holds(it.not_after.0),
             (MessageField::TlsExpired, Some(it)) => it.not_after.0 < now,
-            (MessageField::TlsValid, Some(it)) => it.not_before.0 < now && now < it.not_after.0,
+            // Its end alone, as in Suricata.
+            (MessageField::TlsValid, Some(it)) => now <= it.not_after.0,
             _ => false,
         }
     }
