@@ -6,7 +6,7 @@ mod tcp;
 use std::collections::VecDeque;
 
 use weir_wire::frame::Time;
-use weir_wire::parse::Transport;
+use weir_wire::parse::{Network, Transport};
 use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowKey, FlowView};
@@ -303,6 +303,8 @@ impl Flow {
         if self.packets == [0, 0] {
             (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
             told.port = view.port.map(|it| if side == 0 { it } else { 1 - it });
+            // It has addresses, and is no flow of anybody's.
+            told.is_untold = view.parsed.network == Network::Arp;
         }
         told.last = now;
         let hops = view.parsed.hop_limit;

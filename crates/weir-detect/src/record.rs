@@ -84,7 +84,7 @@ pub struct FlowRecord {
     pub is_dropped: bool,
     /// Whether a rule let the rest of it pass.
     pub is_passed: bool,
-    /// Whether a rule said that nothing is told of it (`config`).
+    /// Whether nothing is told of it: a rule says so (`config`), or it is ARP.
     pub is_untold: bool,
     /// What rules have noted of it.
     pub marks: Marks,

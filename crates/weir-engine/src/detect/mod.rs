@@ -519,7 +519,9 @@ impl Detection {
             units.into_iter().for_each(|it| take(DetectionRecord::Unit(it)));
             let told = std::mem::take(&mut flow.applications);
             told.into_iter().for_each(|it| take(DetectionRecord::Application(it)));
-            take(DetectionRecord::Flow(flow));
+            if !flow.is_untold {
+                take(DetectionRecord::Flow(flow));
+            }
         }
         self.detector.take_http().into_iter().for_each(|it| take(DetectionRecord::Http(it)));
         self.detector.take_told().into_iter().for_each(|it| take(DetectionRecord::Application(it)));

@@ -35,6 +35,32 @@ fn hello(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
 }
 
 #[test]
+fn of_flows_that_a_rule_says_nothing_of_and_of_arp_nothing_is_told() {
+    let rules =
+        "config udp any any -> any 98 (config:logging disable,type flow,scope flow; sid:2;)";
+    let mut gateway = gateway(rules, tells);
+    let arp = [
+        &HOST_A[..],
+        &HOST_B,
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+        &HOST_B,
+        &ATTACKER,
+        &[0; 6],
+        &VICTIM,
+    ];
+    let untold = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(98, b"hello"));
+    gateway.receive(Side::Wire, &[untold, hello(ATTACKER, VICTIM), arp.concat()]);
+    gateway.engine.end_detection_flows();
+    let mut ports = Vec::new();
+    gateway.engine.take_detection_records(&mut |record| {
+        if let DetectionRecord::Flow(flow) = record {
+            ports.push(flow.view.responder.port);
+        }
+    });
+    assert_eq!(ports, [99]);
+}
+
+#[test]
 fn a_blocked_source_is_told_of_once_a_second_on_every_way() {
     let blocks = Arc::new(Blocks::default());
     let mut gateway = gateway(EVIL, |policy| {
