@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde_json::json;
 use weir_detect::alert::FlowView;
 use weir_detect::{Alert, Blocked, Rule, RuleSet};
@@ -73,8 +74,7 @@ impl EveFile {
     /// One cannot be opened. Nor can a pipe that nobody reads: who writes would wait.
     pub fn try_open(&self) -> io::Result<()> {
         let file = (self.place == EvePlace::File).then_some(&self.path);
-        let try_file = |path| open_with(path, OFlags::NONBLOCK).map(drop);
-        file.into_iter().chain(&self.fast).try_for_each(|it| try_file(it))
+        file.into_iter().chain(&self.fast).try_for_each(|it| open(it).map(drop))
     }
 }
 
@@ -674,27 +674,30 @@ impl Out {
 
     /// Writes what waits, and begins anew where the file was moved away.
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()?;
+        let written = self.file.flush();
         let is_there =
             std::fs::metadata(&self.wanted.path).is_ok_and(|found| found.ino() == self.inode);
-        if !is_there {
-            let fails = self.fails;
-            *self = Self { fails, ..Self::open(self.wanted.clone())? };
+        if is_there {
+            return written;
         }
+        // What a full disk did not take goes with the file: only so is its room free again.
+        let fails = self.fails;
+        *self = Self { fails, ..Self::open(self.wanted.clone())? };
         Ok(())
     }
 }
 
-/// Follows no link: whoever may write into the folder must not choose what we write to.
+/// Follows no link: whoever may write into the folder must not choose what we write to. Nor does it
+/// wait for a pipe's reader, who may be none, or slow.
 fn open(path: &Path) -> io::Result<File> {
-    open_with(path, OFlags::empty())
-}
-
-fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE);
-    options.custom_flags((OFlags::NOFOLLOW | more).bits() as i32);
-    let file = options.open(path)?;
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => io::Error::new(error.kind(), "it is a symbolic link"),
+        Some(Errno::NXIO) => io::Error::new(error.kind(), "it is a pipe that nobody reads"),
+        _ => error,
+    })?;
     // Says that it is written to: `weir read --eve` begins no file anew that is.
     let _ = file.try_lock_shared();
     Ok(file)

@@ -18,16 +18,19 @@ use weir_wire::frame::Time;
 /// For the writer to come up and to write; nothing depends on how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn start(path: &Path, fast: Option<&Path>) -> AlertSink {
-    let file = EveFile {
+fn file(path: &Path, fast: Option<&Path>) -> EveFile {
+    EveFile {
         path: path.to_owned(),
         place: EvePlace::File,
         bytes_max: 1 << 20,
         has_records: true,
         fast: fast.map(Path::to_owned),
         dns: DnsVersion::default(),
-    };
-    AlertSink::start(Some(file), None, &[]).unwrap()
+    }
+}
+
+fn start(path: &Path, fast: Option<&Path>) -> AlertSink {
+    AlertSink::start(Some(file(path, fast)), None, &[]).unwrap()
 }
 
 #[test]
@@ -89,4 +92,19 @@ fn a_file_that_cannot_be_written_is_told_until_it_can_be() {
         std::fs::remove_dir(folder.path().join(name)).unwrap();
     }
     wait(&|it| it.is_empty());
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_and_a_link_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+    for (path, why) in [(&pipe, "a pipe that nobody reads"), (&link, "a symbolic link")] {
+        let error = AlertSink::start(Some(file(path, None)), None, &[]).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert!(file(path, None).try_open().unwrap_err().to_string().contains(why));
+    }
 }
