@@ -118,7 +118,8 @@ impl DropReason {
     pub(crate) const fn is_unseen_inside(self) -> bool {
         matches!(
             self,
-            Self::TunnelTooDeep
+            Self::Malformed
+                | Self::TunnelTooDeep
                 | Self::FragmentsFull
                 | Self::FragmentsLate
                 | Self::FragmentConflict

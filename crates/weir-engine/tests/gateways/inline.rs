@@ -116,9 +116,13 @@ fn a_packet_that_says_it_is_longer_than_its_frame_goes_no_further_where_rules_ju
     longer_v6.extend(udp_payload(99, b"evil"));
     for packet in [longer, longer_v6] {
         for side in [Side::Host, Side::Wire] {
-            let mut judging = gateway(EVIL, |_| ());
+            let mut judging = gateway(EVIL, |it| it.rules.as_mut().unwrap().tells_records = true);
             assert!(judging.receive(side, from_ref(&packet)).is_empty());
             assert_eq!(judging.dropped(side, DropReason::Malformed), 1);
+            let mut told = Vec::new();
+            judging.engine.take_detection_records(&mut |it| told.push(it));
+            let [DetectionRecord::Drop(drop)] = &told[..] else { panic!("{told:?}") };
+            assert_eq!(drop.reason, "malformed");
             let mut watching =
                 gateway(EVIL, |it| it.rules.as_mut().unwrap().mode = RuleMode::Watch);
             assert_eq!(watching.receive(side, from_ref(&packet)).len(), 1);
