@@ -532,7 +532,9 @@ impl Conversation {
                         http::begins(&other) || agreement::is_long(0, &other, port)
                     }
                     // What a client says before its first record would hide its server's.
-                    Application::Tls(_) => tls::begins(0, &other),
+                    Application::Tls(_) => {
+                        tls::begins(0, &other) || other.starts_with(&[tls::RECORD_HANDSHAKE])
+                    }
                     _ => true,
                 };
             if is_heard {

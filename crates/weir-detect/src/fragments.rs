@@ -161,10 +161,10 @@ impl Fragments {
 
     /// Whether pieces are refused that receivers put together in several ways: those that overlap
     /// another and are not the same, that go elsewhere than the others, have IPv4 options, no bytes
-    /// or fewer than they say, or are not the last and of a length that is no multiple of 8. Where pieces are held,
-    /// the other one goes, with its datagram: its sender may have come round to the same
-    /// identification. Then those of IPv6 that have one identification are of one datagram
-    /// whatever protocol they name (RFC 8200 s4.5).
+    /// or fewer than they say, or are not the last and of a length that is no multiple of 8. Where
+    /// pieces are held, the other one goes, with its datagram: its sender may have come round to
+    /// the same identification. Then those of IPv6 that have one identification are of one
+    /// datagram whatever protocol they name (RFC 8200 s4.5).
     pub fn refuse_conflicts(&mut self, refuses: bool) {
         self.refuses_conflicts = refuses;
     }

@@ -108,7 +108,8 @@ impl Ftp {
 
     fn command(&mut self, line: &Line, said: &mut Said) {
         let mut exchange = self.begin();
-        (exchange.command, exchange.data) = command_of(line.bytes.trim_ascii_start());
+        let text = line.bytes.trim_ascii_start();
+        (exchange.command, exchange.data) = command_of(text);
         exchange.is_command_cut = line.is_cut;
         if line.is_cut {
             exchange.events.push(AppEvent::FtpRequestLength);
@@ -126,7 +127,11 @@ impl Ftp {
         if is_of_file && line.bytes.trim_ascii_end().len() < NAMING_LEN {
             exchange.events.push(AppEvent::FtpNoName);
         } else if is_of_file || MOVING.contains(&exchange.command.as_slice()) {
-            match self.agreed.take() {
+            // What stands within another word, a server takes for nothing, and the port stays.
+            let word = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+            let is_word = word.eq_ignore_ascii_case(&exchange.command);
+            let agreed = if is_word { self.agreed.take() } else { self.agreed.clone() };
+            match agreed {
                 Some(agreed) => said.announced.push(Announced {
                     command: exchange.command.clone(),
                     file: exchange.data.trim_ascii().to_vec(),

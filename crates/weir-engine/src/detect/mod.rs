@@ -442,7 +442,10 @@ impl Detection {
         bytes: &[u8],
         parsed: &Parsed,
     ) {
-        self.drops.keep_of_source(now, reason, bytes, parsed);
+        // ARP has addresses, and no protocol of IP's that could be told.
+        if parsed.network != Network::Arp {
+            self.drops.keep_of_source(now, reason, bytes, parsed);
+        }
     }
 
     /// Records of packets that were dropped for which there was no room, since the last call.

@@ -25,7 +25,8 @@ const HANDSHAKE_LEN_MAX: usize = 64 * 1024;
 /// Certificates of a chain that are looked at, at most.
 const CERTIFICATES_MAX: usize = 16;
 
-const RECORD_HANDSHAKE: u8 = 22;
+/// Kinds of records (RFC 8446 s5.1).
+pub(crate) const RECORD_HANDSHAKE: u8 = 22;
 const RECORD_CHANGE_CIPHER_SPEC: u8 = 20;
 const RECORD_ALERT: u8 = 21;
 const RECORD_APPLICATION: u8 = 23;
@@ -355,6 +356,12 @@ impl Session {
                 _ => {}
             }
         }
+        // That it is none, its kind says before its end comes.
+        if let [kind, _, _, _, ..] = handshake[taken..]
+            && !HANDSHAKES.contains(&kind)
+        {
+            self.raise(AppEvent::TlsHandshakeMessage);
+        }
         handshake.drain(..taken);
         self.sides[side].handshake = handshake;
         told
@@ -559,6 +566,7 @@ mod tests {
             (b"\x18\x03\x01\0\x03\x01\x40\0", &[TlsOverflowHeartbeat]),
             (b"\x18\x03\x01\0\x04\x01\0\x01a", &[TlsInvalidHeartbeat]),
             (b"\x16\x03\x01\0\x04\x63\0\0\0", &[TlsHandshakeMessage]),
+            (b"\x16\x03\x01\0\x04\x63\xff\xff\xff", &[TlsHandshakeMessage]),
         ];
         for (record, events) in records {
             let mut session = Session::default();
