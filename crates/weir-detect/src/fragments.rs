@@ -207,13 +207,11 @@ impl Fragments {
         let Some(piece) = parsed.fragment.and_then(|it| Piece::of(bytes, parsed, it)) else {
             return taken;
         };
-        if !self.takes_wrong_headers && is_valid(Checksum::Ipv4, bytes, parsed) == Some(false) {
+        let is_wrong = is_valid(Checksum::Ipv4, bytes, parsed) == Some(false);
+        if (is_wrong && !self.takes_wrong_headers) || (piece.is_cut && !self.refuses_conflicts) {
             return taken;
         }
         self.expire(now);
-        if piece.is_cut && !self.refuses_conflicts {
-            return taken;
-        }
         let is_v4 = parsed.network == Network::Ipv4;
         let end = piece.start + piece.data.len();
         let room = DATAGRAM_MAX - if is_v4 { piece.network_head_len } else { 0 };

@@ -256,9 +256,9 @@ drop_reasons! {
     /// The parser of its application has given up, with it or an earlier packet of its flow, where
     /// [rules.exceptions] drops that.
     ParserError = "parser_error",
-    /// A piece of a datagram that another one overlaps, has no bytes or fewer than it says, or is of
-    /// a length that no piece but the last has: receivers put such datagrams together in several
-    /// ways.
+    /// A piece of a datagram that another one overlaps, has no bytes or fewer than it says, or is
+    /// of a length that no piece but the last has: receivers put such datagrams together in
+    /// several ways.
     FragmentConflict = "fragment_conflict",
 }
 

@@ -273,12 +273,7 @@ impl Collected {
                 return Ok(true);
             }
             "base64_decode" => {
-                let step = bytes::base64(value)?;
-                // Behind a content, in the buffer in which that stands.
-                match self.last.filter(|_| self.sticky.is_none() && self.in_base64.is_none()) {
-                    Some(place) => self.buffers[place].steps.push(step),
-                    None => self.push(step),
-                }
+                self.push_base64(bytes::base64(value)?);
                 return Ok(true);
             }
             "base64_data" => {
@@ -533,6 +528,14 @@ impl Collected {
 
     fn push(&mut self, step: Step) {
         self.steps().push(step);
+    }
+
+    /// Behind a content, in the buffer in which that stands.
+    fn push_base64(&mut self, step: Step) {
+        match self.last.filter(|_| self.sticky.is_none() && self.in_base64.is_none()) {
+            Some(place) => self.buffers[place].steps.push(step),
+            None => self.push(step),
+        }
     }
 
     fn push_into(&mut self, buffer: Buffer, step: Step) {

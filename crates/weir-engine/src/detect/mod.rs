@@ -393,9 +393,10 @@ impl Detection {
         Err(DropReason::Rule)
     }
 
-    /// Says whether a packet that passed may go on though it contradicts itself before its ports: no
-    /// rule about them saw it. Its receiver discards it, unless a port on the way fills its frame up
-    /// (IEEE 802.3 s4.2.8: to 60 bytes), so that there are as many bytes as its IP header says.
+    /// Says whether a packet that passed may go on though it contradicts itself before its ports:
+    /// no rule about them saw it. Its receiver discards it, unless a port on the way fills its
+    /// frame up (IEEE 802.3 s4.2.8: to 60 bytes), so that there are as many bytes as its IP header
+    /// says.
     ///
     /// # Errors
     /// [`DropReason::Malformed`].

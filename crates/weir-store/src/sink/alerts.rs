@@ -9,18 +9,14 @@
 //! its bound becomes `eve.json.1`, in the place of the one before.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use serde_json::json;
 use weir_detect::alert::FlowView;
 use weir_detect::{Alert, Blocked, Rule, RuleSet};
@@ -30,6 +26,7 @@ use weir_engine::verdict::Side;
 use weir_wire::frame::Time;
 
 use super::eve_dns::DnsVersion;
+use super::eve_out::{Out, open};
 use super::eve_socket::{EveSocket, LineKind};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
@@ -46,9 +43,6 @@ const RECORDS_MAX: u64 = 4_096;
 
 /// How long an alert may wait in memory, and between two looks at the file's name.
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
-
-/// What a file begins to be written by: readable by the group that runs log shippers.
-const MODE: u32 = 0o640;
 
 /// Where alerts go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -621,90 +615,4 @@ impl EveOutput {
             }
         }
     }
-}
-
-/// The file as it is open.
-struct Out {
-    wanted: EveFile,
-    file: BufWriter<File>,
-    bytes: u64,
-    inode: u64,
-    fails: bool,
-}
-
-impl Out {
-    fn open(wanted: EveFile) -> io::Result<Self> {
-        let file = open(&wanted.path)?;
-        let found = file.metadata()?;
-        Ok(Self {
-            wanted,
-            file: BufWriter::new(file),
-            bytes: found.len(),
-            inode: found.ino(),
-            fails: false,
-        })
-    }
-
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.bytes > 0 && self.bytes + line.len() as u64 > self.wanted.bytes_max {
-            self.file.flush()?;
-            std::fs::rename(&self.wanted.path, numbered(&self.wanted.path))?;
-            *self = Self::open(self.wanted.clone())?;
-        }
-        self.file.write_all(line)?;
-        self.bytes += line.len() as u64;
-        Ok(())
-    }
-
-    /// Writes what waits, and says when that begins or ceases to fail; the failure, if it does.
-    fn look_after(&mut self) -> Option<String> {
-        let path = self.wanted.path.clone();
-        let path = path.display();
-        let Err(error) = self.flush() else {
-            if std::mem::replace(&mut self.fails, false) {
-                tracing::info!(%path, "alerts are written again");
-            }
-            return None;
-        };
-        if !std::mem::replace(&mut self.fails, true) {
-            tracing::error!(%error, %path, "alerts are lost");
-        }
-        Some(format!("{path}: {error}"))
-    }
-
-    /// Writes what waits, and begins anew where the file was moved away.
-    fn flush(&mut self) -> io::Result<()> {
-        let written = self.file.flush();
-        let is_there =
-            std::fs::metadata(&self.wanted.path).is_ok_and(|found| found.ino() == self.inode);
-        if is_there {
-            return written;
-        }
-        // What a full disk did not take goes with the file: only so is its room free again.
-        let fails = self.fails;
-        *self = Self { fails, ..Self::open(self.wanted.clone())? };
-        Ok(())
-    }
-}
-
-/// Follows no link: whoever may write into the folder must not choose what we write to. Nor does it
-/// wait for a pipe's reader, who may be none, or slow.
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(MODE);
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
-    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) => io::Error::new(error.kind(), "it is a symbolic link"),
-        Some(Errno::NXIO) => io::Error::new(error.kind(), "it is a pipe that nobody reads"),
-        _ => error,
-    })?;
-    // Says that it is written to: `weir read --eve` begins no file anew that is.
-    let _ = file.try_lock_shared();
-    Ok(file)
-}
-
-fn numbered(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".1");
-    name.into()
 }

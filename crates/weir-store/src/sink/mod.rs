@@ -10,6 +10,7 @@ pub mod exporter;
 pub mod encoder;
 pub mod eve;
 pub mod eve_dns;
+mod eve_out;
 pub mod eve_record;
 mod eve_socket;
 pub mod fields;

@@ -9,58 +9,60 @@ use weir_detect::{Classes, RuleIndex, RuleSet};
 /// Names that are told of at once.
 const NAMED_MAX: usize = 10;
 
-/// The classes of Suricata's classification.config, with its descriptions, by which those who read
-/// alerts filter: many rules name one and come without that file.
+/// The classes of Suricata's classification.config (name, description, priority), by whose
+/// descriptions those who read alerts filter: many rules name one and come without that file.
 const BUILT_IN: &str = "\
-config classification: attempted-admin,Attempted Administrator Privilege Gain,1
-config classification: attempted-user,Attempted User Privilege Gain,1
-config classification: command-and-control,Malware Command and Control Activity Detected,1
-config classification: credential-theft,Successful Credential Theft Detected,1
-config classification: domain-c2,Domain Observed Used for C2 Detected,1
-config classification: exploit-kit,Exploit Kit Activity Detected,1
-config classification: inappropriate-content,Inappropriate Content was Detected,1
-config classification: policy-violation,Potential Corporate Privacy Violation,1
-config classification: shellcode-detect,Executable code was detected,1
-config classification: successful-admin,Successful Administrator Privilege Gain,1
-config classification: successful-user,Successful User Privilege Gain,1
-config classification: targeted-activity,Targeted Malicious Activity was Detected,1
-config classification: trojan-activity,A Network Trojan was detected,1
-config classification: unsuccessful-user,Unsuccessful User Privilege Gain,1
-config classification: web-application-attack,Web Application Attack,1
-config classification: attempted-dos,Attempted Denial of Service,2
-config classification: attempted-recon,Attempted Information Leak,2
-config classification: bad-unknown,Potentially Bad Traffic,2
-config classification: coin-mining,Crypto Currency Mining Activity Detected,2
-config classification: default-login-attempt,Attempt to login by a default username and password,2
-config classification: denial-of-service,Detection of a Denial of Service Attack,2
-config classification: external-ip-check,Device Retrieving External IP Address Detected,2
-config classification: misc-attack,Misc Attack,2
-config classification: non-standard-protocol,Detection of a non-standard protocol or event,2
-config classification: pup-activity,Possibly Unwanted Program Detected,2
-config classification: rpc-portmap-decode,Decode of an RPC Query,2
-config classification: social-engineering,Possible Social Engineering Attempted,2
-config classification: successful-dos,Denial of Service,2
-config classification: successful-recon-largescale,Large Scale Information Leak,2
-config classification: successful-recon-limited,Information Leak,2
-config classification: suspicious-filename-detect,A suspicious filename was detected,2
-config classification: suspicious-login,An attempted login using a suspicious username was detected,2
-config classification: system-call-detect,A system call was detected,2
-config classification: unusual-client-port-connection,A client was using an unusual port,2
-config classification: web-application-activity,access to a potentially vulnerable web application,2
-config classification: icmp-event,Generic ICMP event,3
-config classification: misc-activity,Misc activity,3
-config classification: network-scan,Detection of a Network Scan,3
-config classification: not-suspicious,Not Suspicious Traffic,3
-config classification: protocol-command-decode,Generic Protocol Command Decode,3
-config classification: string-detect,A suspicious string was detected,3
-config classification: unknown,Unknown Traffic,3
-config classification: tcp-connection,A TCP connection was detected,4
+attempted-admin,Attempted Administrator Privilege Gain,1
+attempted-user,Attempted User Privilege Gain,1
+command-and-control,Malware Command and Control Activity Detected,1
+credential-theft,Successful Credential Theft Detected,1
+domain-c2,Domain Observed Used for C2 Detected,1
+exploit-kit,Exploit Kit Activity Detected,1
+inappropriate-content,Inappropriate Content was Detected,1
+policy-violation,Potential Corporate Privacy Violation,1
+shellcode-detect,Executable code was detected,1
+successful-admin,Successful Administrator Privilege Gain,1
+successful-user,Successful User Privilege Gain,1
+targeted-activity,Targeted Malicious Activity was Detected,1
+trojan-activity,A Network Trojan was detected,1
+unsuccessful-user,Unsuccessful User Privilege Gain,1
+web-application-attack,Web Application Attack,1
+attempted-dos,Attempted Denial of Service,2
+attempted-recon,Attempted Information Leak,2
+bad-unknown,Potentially Bad Traffic,2
+coin-mining,Crypto Currency Mining Activity Detected,2
+default-login-attempt,Attempt to login by a default username and password,2
+denial-of-service,Detection of a Denial of Service Attack,2
+external-ip-check,Device Retrieving External IP Address Detected,2
+misc-attack,Misc Attack,2
+non-standard-protocol,Detection of a non-standard protocol or event,2
+pup-activity,Possibly Unwanted Program Detected,2
+rpc-portmap-decode,Decode of an RPC Query,2
+social-engineering,Possible Social Engineering Attempted,2
+successful-dos,Denial of Service,2
+successful-recon-largescale,Large Scale Information Leak,2
+successful-recon-limited,Information Leak,2
+suspicious-filename-detect,A suspicious filename was detected,2
+suspicious-login,An attempted login using a suspicious username was detected,2
+system-call-detect,A system call was detected,2
+unusual-client-port-connection,A client was using an unusual port,2
+web-application-activity,access to a potentially vulnerable web application,2
+icmp-event,Generic ICMP event,3
+misc-activity,Misc activity,3
+network-scan,Detection of a Network Scan,3
+not-suspicious,Not Suspicious Traffic,3
+protocol-command-decode,Generic Protocol Command Decode,3
+string-detect,A suspicious string was detected,3
+unknown,Unknown Traffic,3
+tcp-connection,A TCP connection was detected,4
 ";
 
 /// The classes that are known without a file.
 pub(crate) fn built_in() -> Classes {
     let mut classes = Classes::default();
-    classes.read(BUILT_IN);
+    for line in BUILT_IN.lines() {
+        classes.read(&format!("config classification: {line}"));
+    }
     classes
 }
 

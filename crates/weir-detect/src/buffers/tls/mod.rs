@@ -555,7 +555,7 @@ mod tests {
         let mut kind = whole.clone();
         let at = whole.len() - 8;
         kind[at] = 1;
-        let records: [(&[u8], &[AppEvent]); 10] = [
+        let records: [(&[u8], &[AppEvent]); 11] = [
             (&whole, &[]),
             (&long, &[TlsHandshakeLength]),
             (&kind, &[TlsNameType]),
