@@ -184,10 +184,13 @@ impl Conversation {
         let before = self.acceptance;
         let is_opaque = self.is_opaque(limits);
         if !self.accepts(side, &header, limits.sees_all) {
-            if let [byte] = view.payload {
-                self.streams[side].doubt(sequence, *byte);
-            }
+            let is_other = match view.payload {
+                [byte] => self.streams[side].doubt(sequence, *byte),
+                _ => false,
+            };
             let refused = self.refuses_old(side, &header, limits);
+            let refused =
+                refused.or((is_other && limits.refuses_conflicts).then_some(Unseen::Conflict));
             return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);

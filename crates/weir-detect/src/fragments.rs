@@ -318,6 +318,8 @@ struct Piece<'a> {
     lead: Vec<u8>,
     /// IPv4 options, for which some receivers discard it.
     has_options: bool,
+    /// The headers of IPv6 go on in the next piece (RFC 8200 s4.5: receivers discard it).
+    is_headless: bool,
     /// Its header says that there are more bytes. Receivers discard it, unless a port on its way
     /// fills short frames up.
     is_cut: bool,
@@ -357,6 +359,8 @@ impl<'a> Piece<'a> {
             lead.extend_from_slice(header.get(40..data_at - FRAGMENT_HEADER_LEN)?);
         }
         let has_options = parsed.network == Network::Ipv4 && data_at > 20;
+        let is_first_of_v6 = parsed.network == Network::Ipv6 && start == 0 && more;
+        let is_headless = is_first_of_v6 && !has_whole_chain(protocol, data);
         let network_head_len = data_at;
         Some(Self {
             start,
@@ -368,6 +372,7 @@ impl<'a> Piece<'a> {
             network_head_len,
             lead,
             has_options,
+            is_headless,
             is_cut,
         })
     }
@@ -377,6 +382,7 @@ impl Piece<'_> {
     /// Whether receivers differ in what they make of it.
     fn is_odd(&self) -> bool {
         self.has_options
+            || self.is_headless
             || self.is_cut
             || self.data.is_empty()
             || (self.more && !self.data.len().is_multiple_of(8))
@@ -409,6 +415,12 @@ impl Datagram {
         let is_other =
             overlapping.peek().is_some() && !(overlapping.all(|it| *it == place) && is_same());
         let is_other = is_other || piece.lead != self.lead;
+        // Behind the end that another gives the datagram, or that ends it elsewhere: some receivers
+        // give up what they have.
+        let is_last = !piece.more;
+        let is_other = is_other
+            || self.len.is_some_and(|len| place.1 > len || (is_last && place.1 != len))
+            || (is_last && self.data.len() > place.1);
         is_other || (piece.start == 0 && self.head.as_ref().is_some_and(|it| piece.differs(it)))
     }
 }
@@ -430,6 +442,24 @@ fn fragment_header(header: &[u8]) -> Option<FragmentHeader> {
             _ => return None,
         };
         (named_at, offset) = (offset, offset + length);
+    }
+}
+
+/// Whether the headers behind the fragment header, up to that of TCP, UDP or ICMPv6, are all in the
+/// first piece.
+fn has_whole_chain(mut kind: u8, mut rest: &[u8]) -> bool {
+    loop {
+        let length = match (kind, rest) {
+            (6, _) => return rest.len() >= 20,
+            (17 | 58, _) => return rest.len() >= 8,
+            (59, _) => return true,
+            (44, _) => FRAGMENT_HEADER_LEN,
+            (0 | 43 | 60 | 135 | 139 | 140, [_, words, ..]) => (usize::from(*words) + 1) * 8,
+            (51, [_, words, ..]) => (usize::from(*words) + 2) * 4,
+            _ => return !rest.is_empty() && !matches!(kind, 0 | 43 | 51 | 60 | 135 | 139 | 140),
+        };
+        let (Some(next), Some(behind)) = (rest.first(), rest.get(length..)) else { return false };
+        (kind, rest) = (*next, behind);
     }
 }
 
@@ -583,6 +613,43 @@ mod tests {
         assert!(!take(&mut fragments, &piece(0, true, &[1; 16])).is_refused);
         assert!(take(&mut fragments, &piece(8, true, &[2; 16])).is_refused);
         assert_eq!(fragments.bytes, 3 * 16);
+    }
+
+    /// Linux gives up what it has, and keeps what comes then.
+    #[test]
+    fn what_lies_behind_the_end_or_ends_elsewhere_is_refused() {
+        for (first, second) in [
+            (piece(16, false, &[1; 8]), piece(24, true, &[2; 8])),
+            (piece(16, false, &[1; 8]), piece(24, false, &[2; 8])),
+            (piece(24, true, &[1; 8]), piece(16, false, &[2; 8])),
+            (piece(24, false, &[1; 8]), piece(16, false, &[2; 8])),
+        ] {
+            let mut fragments = Fragments::new(Policy::Linux, 0);
+            fragments.refuse_conflicts(true);
+            assert!(!take(&mut fragments, &first).is_refused);
+            assert!(take(&mut fragments, &second).is_refused);
+        }
+    }
+
+    #[test]
+    fn a_first_piece_of_ipv6_has_all_headers() {
+        const LATER: [u8; 8] = [17, 0, 1, 4, 0, 0, 0, 0];
+        for (kind, data, is_whole) in [
+            (17, &[0; 8][..], true),
+            (6, &[0; 16], false),
+            (6, &[0; 24], true),
+            (60, &LATER, false),
+            (60, &[LATER, [0; 8]].concat(), true),
+            (43, &[17, 2, 0, 0, 0, 0, 0, 0], false),
+        ] {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 8 + data.len() as u8, 44, 64];
+            packet.extend([0xfd; 32]);
+            packet.extend([kind, 0, 0, 1, 0, 0, 0, 7]);
+            packet.extend(data);
+            let mut fragments = Fragments::new(Policy::Linux, 0);
+            fragments.refuse_conflicts(true);
+            assert_eq!(take(&mut fragments, &packet).is_refused, !is_whole, "{kind} {data:?}");
+        }
     }
 
     #[test]

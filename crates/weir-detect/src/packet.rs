@@ -529,7 +529,8 @@ impl<'a> View<'a> {
     pub(crate) fn urgent(&self) -> Option<u16> {
         let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return None };
         let pointer = self.tcp_header()?.get(18..20)?.first_chunk().copied();
-        pointer.map(u16::from_be_bytes).filter(|it| *it > 0 && seen & flags::URG != 0)
+        // With a pointer of 0, Linux takes the first byte for urgent.
+        pointer.map(u16::from_be_bytes).filter(|_| seen & flags::URG != 0)
     }
 
     /// Bytes of an ICMP message of its type, beyond the eight that all have.

@@ -117,11 +117,15 @@ impl Stream {
     }
 
     /// A byte that comes when the receiver's window seems closed: a probe (RFC 9293 s3.8.6.1),
-    /// which may meet the window that opens.
-    pub(crate) fn doubt(&mut self, sequence: u32, byte: u8) {
-        if self.next == Some(sequence) && self.doubted.is_none() {
-            self.doubted = Some((sequence, byte));
+    /// which may meet the window that opens. Whether another byte came so before: nobody knows
+    /// which of them the receiver takes.
+    pub(crate) fn doubt(&mut self, sequence: u32, byte: u8) -> bool {
+        if self.next != Some(sequence) {
+            return false;
         }
+        let known = self.doubted.filter(|it| it.0 == sequence).map_or(byte, |it| it.1);
+        self.doubted = Some((sequence, known));
+        known != byte
     }
 
     fn is_acknowledged(&self, sequence: u32) -> bool {

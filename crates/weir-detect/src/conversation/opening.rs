@@ -83,12 +83,13 @@ impl Conversation {
         seen: u8,
         limits: &Limits,
     ) -> Option<Progress> {
+        if limits.refuses_conflicts && !limits.only_watches && view.urgent().is_some() {
+            // One byte of it, or of what comes later, is none of the stream, for most receivers
+            // (RFC 6093 s3).
+            return Some(Progress { refused: Some(Unseen::Conflict), ..Progress::default() });
+        }
         if view.payload.is_empty() {
             return None;
-        }
-        if limits.refuses_conflicts && !limits.only_watches && view.urgent().is_some() {
-            // One byte of it is none of the stream, for most receivers (RFC 6093 s3).
-            return Some(Progress { refused: Some(Unseen::Conflict), ..Progress::default() });
         }
         let is_syn = seen & flags::SYN != 0;
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;

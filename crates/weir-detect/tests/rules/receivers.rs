@@ -331,6 +331,29 @@ fn a_byte_for_which_there_seemed_to_be_no_room_counts_once_it_is_acknowledged() 
 const INLINE: fn() -> Limits =
     || Limits { sees_all: true, refuses_conflicts: true, ..Limits::default() };
 
+/// Which of two probes met the window as it opened, nobody knows.
+#[test]
+fn probes_of_a_closed_window_that_differ_are_refused() {
+    let mut bench = connected(INLINE(), SHIFT_0);
+    client(&mut bench, at(1001, 5001), SHIFT_0, &[b'.'; 1000]);
+    for (byte, passes) in [(b"x", true), (b"a", false), (b"x", true)] {
+        let probe = client(&mut bench, at(2001, 5001), SHIFT_0, byte);
+        assert_eq!(probe == Decision::Pass, passes, "{byte:?}");
+    }
+}
+
+/// It says where a byte is that comes later.
+#[test]
+fn urgency_is_refused_without_data_and_with_a_pointer_to_nothing() {
+    const URG: u8 = 32;
+    for side in [Direction::Initiator, Direction::Responder] {
+        let mut bench = connected(INLINE(), SHIFT_0);
+        let place = if side == Direction::Initiator { at(1001, 5001) } else { at(5001, 1001) };
+        let odd = send(&mut bench, side, ACK | URG, place, SHIFT_0, b"");
+        assert!(matches!(odd, Decision::Unseen(_)), "{odd:?}");
+    }
+}
+
 #[test]
 fn what_is_refused_tells_no_timestamp() {
     let mut bench = connected(INLINE(), &timestamps(100));
