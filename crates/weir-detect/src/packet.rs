@@ -525,12 +525,11 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Where a TCP segment says that its urgent data end, from its first byte on (RFC 9293 s3.8.5).
-    pub(crate) fn urgent(&self) -> Option<u16> {
-        let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return None };
-        let pointer = self.tcp_header()?.get(18..20)?.first_chunk().copied();
-        // With a pointer of 0, Linux takes the first byte for urgent.
-        pointer.map(u16::from_be_bytes).filter(|_| seen & flags::URG != 0)
+    /// Whether a TCP segment says that there are urgent data (RFC 9293 s3.8.5). With a pointer of
+    /// 0, Linux takes its first byte for urgent.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
+        seen & flags::URG != 0
     }
 
     /// Bytes of an ICMP message of its type, beyond the eight that all have.

@@ -118,8 +118,7 @@ impl DropReason {
     pub(crate) const fn is_unseen_inside(self) -> bool {
         matches!(
             self,
-            Self::Malformed
-                | Self::TunnelTooDeep
+            Self::TunnelTooDeep
                 | Self::FragmentsFull
                 | Self::FragmentsLate
                 | Self::FragmentConflict

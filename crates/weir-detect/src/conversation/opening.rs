@@ -83,7 +83,7 @@ impl Conversation {
         seen: u8,
         limits: &Limits,
     ) -> Option<Progress> {
-        if limits.refuses_conflicts && !limits.only_watches && view.urgent().is_some() {
+        if limits.refuses_conflicts && !limits.only_watches && view.is_urgent() {
             // One byte of it, or of what comes later, is none of the stream, for most receivers
             // (RFC 6093 s3).
             return Some(Progress { refused: Some(Unseen::Conflict), ..Progress::default() });

@@ -67,7 +67,7 @@ impl Evaluator {
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
             self.counters.stream_depths += u64::from(progress.reaches_depth);
-            let is_urgent = || view.urgent().is_some() && !view.payload.is_empty();
+            let is_urgent = || view.is_urgent() && !view.payload.is_empty();
             let Limits { refuses_conflicts, only_watches, .. } = self.limits;
             let taken_in = refuses_conflicts && only_watches && is_urgent();
             self.refused = progress.refused.or(taken_in.then_some(Unseen::Conflict));

@@ -266,7 +266,7 @@ impl Detection {
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc, port };
         let judged = self.look(now, &packet, is_spared, true);
-        let judged = judged.and_then(|()| self.may_be_unread(parsed, is_spared));
+        let judged = judged.and_then(|()| self.may_be_unread(now, bytes, parsed, is_spared));
         let may_replace = judged.is_ok() && !is_spared && self.mode == RuleMode::Enforce;
         let texts = self.detector.take_replacements();
         self.replacing.keep(texts.filter(|_| may_replace));
@@ -401,7 +401,13 @@ impl Detection {
     /// # Errors
     /// [`DropReason::Malformed`].
     #[inline]
-    fn may_be_unread(&mut self, parsed: &Parsed, is_spared: bool) -> Result<(), DropReason> {
+    fn may_be_unread(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+        is_spared: bool,
+    ) -> Result<(), DropReason> {
         if parsed.fault != Some(Fault::Malformed)
             || !matches!(parsed.network, Network::Ipv4 | Network::Ipv6)
             || parsed.transport != Transport::None
@@ -413,6 +419,7 @@ impl Detection {
             self.would_drop += 1;
             return Ok(());
         }
+        self.note_drop(now, DropReason::Malformed, bytes, parsed);
         Err(DropReason::Malformed)
     }
 

@@ -148,8 +148,8 @@ fn of_line(half: &Half, line: &[u8], next: &[u8], found: &mut Vec<AppEvent>) {
     }
     // The last of several words is a version, whatever it is.
     if half.protocol.is_empty() && !half.target.contains(&b' ') {
-        let mut rest = half.raw_headers.iter().chain(next);
-        let blanks = rest.by_ref().take(BLANKS_MAX + 1).take_while(|it| is_space(**it)).count();
+        let rest = half.raw_headers.iter().chain(next);
+        let blanks = rest.take(BLANKS_MAX + 1).take_while(|it| is_space(**it)).count();
         if blanks < (half.raw_headers.len() + next.len()).min(BLANKS_MAX + 1) || blanks > BLANKS_MAX
         {
             found.push(AppEvent::HttpNoProtocol);
@@ -230,6 +230,7 @@ pub(super) fn of_response(half: &Half, found: &mut Vec<AppEvent>) {
 
 /// `gzip`, `deflate` or several of them; `identity` is odd in a request.
 fn of_encoding(value: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {
+    // The last is none of a request's.
     const PLAIN: [&[u8]; 9] = [
         b"gzip",
         b"x-gzip",
