@@ -29,6 +29,7 @@ use crate::meter::Observed;
 use crate::mtu;
 use crate::neighbour::QUESTION_BYTES_MAX;
 use crate::offload::checksum::complete;
+use crate::offload::undone;
 use crate::output::{Destination, Output, Part};
 use crate::peer::{Heading, Nearby};
 use crate::plain::segments;
@@ -70,13 +71,16 @@ impl Engine {
     }
 
     fn host_batch(&mut self, frames: &mut [Frame<'_>]) {
+        let now = self.now;
         let mut run = Run::default();
         for index in 0..frames.len() {
             let frame = &mut frames[index];
             let bytes = frame.len();
+            let settled = undone::settle(frame);
             let is_known = self.nat.as_mut().map_or(Ok(()), |nat| nat.unmasquerade(frame));
             run.walk(frame);
-            let verdict = is_known.and_then(|()| self.host_frame(index as u32, frame, &mut run));
+            let settled = settled.inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), run.parsed()));
+            let verdict = settled.and(is_known).and_then(|()| self.host_frame(index as u32, frame, &mut run));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             let parsed = run.parsed();
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
@@ -98,12 +102,16 @@ impl Engine {
     }
 
     fn wire_batch(&mut self, frames: &mut [Frame<'_>]) {
+        let now = self.now;
         let (mut outer, mut inner) = (Run::default(), Run::default());
         for index in 0..frames.len() {
             let frame = &mut frames[index];
             let bytes = frame.len();
+            let settled = undone::settle(frame);
             outer.walk(frame);
-            let verdict = self.wire_frame(index as u32, frame, &mut outer, &mut inner);
+            let settled = settled.inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), outer.parsed()));
+            let verdict = settled
+                .and_then(|()| self.wire_frame(index as u32, frame, &mut outer, &mut inner));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if let Verdict::Drop(reason) = verdict
                 && reason.may_hide_a_packet()
@@ -304,7 +312,8 @@ impl Engine {
         let mut run = Run::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
-            let verdict = self.opened_frame(place, frame, &mut run);
+            let verdict =
+                undone::settle(frame).and_then(|()| self.opened_frame(place, frame, &mut run));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if verdict == Verdict::Opened {
                 self.output.send_whole(Destination::Host, index as u32, frame);

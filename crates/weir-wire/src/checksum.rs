@@ -127,6 +127,32 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
 /// One right checksum of 65,536 looks the same. To finish that one changes nothing.
 #[inline]
 pub fn unfinished(frame: &[u8], network: usize) -> Option<PartialChecksum> {
+    let Leavable { place, sum, .. } = leavable(frame, network)?;
+    let field = usize::from(place.field);
+    let found = u16::from_be_bytes([frame[field], frame[field + 1]]);
+    // UDP without a checksum, as RoCE is mostly.
+    (found != 0 && found == sum).then_some(place)
+}
+
+/// What a sender may leave to its adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leavable {
+    /// Over IPv6.
+    pub is_v6: bool,
+    /// TCP or UDP.
+    pub protocol: u8,
+    /// Where the transport header begins, and its checksum stands.
+    pub place: PartialChecksum,
+    /// What stands there if it is left: the sum of the pseudo header.
+    pub sum: u16,
+    /// Where the packet ends by its IP header, which may be before or behind the frame's end.
+    pub end: usize,
+}
+
+/// The checksum of a TCP segment or UDP datagram that its sender may leave to an adapter, whether
+/// it did or not. Otherwise as [`unfinished`].
+#[inline]
+pub fn leavable(frame: &[u8], network: usize) -> Option<Leavable> {
     const MORE_FRAGMENTS_OR_OFFSET: u8 = 0x3f;
     let packet = frame.get(network..)?;
     let (header_len, protocol, length, addresses) = match packet.first()? >> 4 {
@@ -152,15 +178,12 @@ pub fn unfinished(frame: &[u8], network: usize) -> Option<PartialChecksum> {
             17 => 6,
             _ => return None,
         };
-    let found = u16::from_be_bytes(*packet.get(field..)?.first_chunk()?);
-    // UDP without a checksum, as RoCE is mostly.
-    if found == 0 {
-        return None;
-    }
+    packet.get(field..field + 2)?;
     let sum = Sum::new().with(addresses).with_u16(protocol.into()).with_u32(length as u32);
     let at = |within: usize| u16::try_from(network + within).ok();
-    (sum.folded() == found)
-        .then(|| Some(PartialChecksum { start: at(header_len)?, field: at(field)? }))?
+    let place = PartialChecksum { start: at(header_len)?, field: at(field)? };
+    let (is_v6, end) = (packet[0] >> 4 == 6, network + header_len + length);
+    Some(Leavable { is_v6, protocol, place, sum: sum.folded(), end })
 }
 
 #[cfg(test)]

@@ -5,5 +5,6 @@ mod carried;
 pub mod checksum;
 pub mod datagrams;
 pub mod segment;
+pub(crate) mod undone;
 
 pub mod gather;
