@@ -44,6 +44,18 @@ pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
     }
 }
 
+/// The same of a packet that carries another; its transport checksum may be known to be right.
+pub(crate) fn is_carrier_wrong(bytes: &[u8], parsed: &Parsed, is_verified: bool) -> bool {
+    let is_wrong = |of| is_valid(of, bytes, parsed) == Some(false);
+    let transport = if parsed.network == Network::Ipv6 { Checksum::Udpv6 } else { Checksum::Udpv4 };
+    is_wrong(Checksum::Ipv4) || (!is_verified && is_wrong(transport))
+}
+
+/// Whether UDP says that its datagram ends before its packet does.
+pub(crate) fn is_shorter(bytes: &[u8], parsed: &Parsed) -> bool {
+    transport_end(parsed, bytes) != parsed.end as usize
+}
+
 /// Whether it is right; `None` where the packet has none, or is cut.
 pub(crate) fn is_valid(of: Checksum, bytes: &[u8], parsed: &Parsed) -> Option<bool> {
     let (network, protocol) = match of {

@@ -183,14 +183,11 @@ impl Conversation {
         let header = Header::of(view, [sequence, acknowledgment], seen);
         let before = self.acceptance;
         let is_opaque = self.is_opaque(limits);
+        if side == 0 && self.refuses_syn(view, &header, limits) {
+            return Progress { refused: Some(Unseen::Conflict), ..Progress::default() };
+        }
         if !self.accepts(side, &header, limits.sees_all) {
-            let is_other = match view.payload {
-                [byte] => self.streams[side].doubt(sequence, *byte),
-                _ => false,
-            };
-            let refused = self.refuses_old(side, &header, limits);
-            let refused =
-                refused.or((is_other && limits.refuses_conflicts).then_some(Unseen::Conflict));
+            let refused = self.refuses_unacceptable(side, (view.payload, &header), limits);
             return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);

@@ -1,6 +1,10 @@
 //! Pieces of IP datagrams to whole ones, in the way of the host that they are for: where pieces
 //! overlap, systems differ in which they believe.
 
+mod carrier;
+
+use std::hash::BuildHasher;
+
 use hashlink::LinkedHashMap;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Fragment, Network, Parsed};
@@ -9,6 +13,9 @@ use crate::checksums::{Checksum, is_valid};
 use crate::decode::Event;
 use crate::hosts::{Hosts, System};
 use crate::state::Keyed;
+
+pub use carrier::Carrier;
+use carrier::Way;
 
 /// Datagrams that wait for pieces, at most; the oldest are given up, and counted.
 const DATAGRAMS_MAX: usize = 4096;
@@ -98,8 +105,8 @@ pub enum Cause {
     Conflict,
 }
 
-/// Whose piece it is: addresses, identification, protocol, VLAN.
-type Key = ([u8; 16], [u8; 16], u32, u8, u16);
+/// Whose piece it is: addresses, identification, protocol, VLAN, tunnels.
+type Key = ([u8; 16], [u8; 16], u32, u8, u16, u64);
 
 #[derive(Debug, Default)]
 struct Datagram {
@@ -203,12 +210,36 @@ impl Fragments {
 
     /// Takes in a packet, which `parsed` says is a fragment.
     pub fn take(&mut self, now: Time, bytes: &[u8], parsed: &Parsed) -> Taken {
+        self.take_from(now, bytes, parsed, None)
+    }
+
+    /// The same of a packet that another carries.
+    pub fn take_from(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        parsed: &Parsed,
+        carrier: Option<&Carrier<'_>>,
+    ) -> Taken {
+        let Way { tunnels, lead } = Way::by(carrier, parsed.traffic_class);
+        let piece = parsed.fragment.and_then(|it| Piece::of(bytes, parsed, it, lead));
+        let Some(piece) = piece else { return Taken::default() };
+        let tunnels = if tunnels.is_empty() { 0 } else { self.waiting.hasher().hash_one(tunnels) };
+        self.take_piece(now, (bytes.len(), parsed), &piece, tunnels)
+    }
+
+    /// `len`: of the packet that is the piece.
+    fn take_piece(
+        &mut self,
+        now: Time,
+        (len, parsed): (usize, &Parsed),
+        piece: &Piece<'_>,
+        tunnels: u64,
+    ) -> Taken {
         let mut taken = Taken::default();
-        let Some(piece) = parsed.fragment.and_then(|it| Piece::of(bytes, parsed, it)) else {
-            return taken;
-        };
-        let is_wrong = is_valid(Checksum::Ipv4, bytes, parsed) == Some(false);
-        if (is_wrong && !self.takes_wrong_headers) || (piece.is_cut && !self.refuses_conflicts) {
+        if (piece.is_wrong && !self.takes_wrong_headers)
+            || (piece.is_cut && !self.refuses_conflicts)
+        {
             return taken;
         }
         self.expire(now);
@@ -227,11 +258,11 @@ impl Fragments {
         let id = parsed.fragment.map_or(0, |it| it.id);
         let is_named = is_v4 || !(self.refuses_conflicts || self.are_held);
         let protocol = if is_named { piece.protocol } else { 0 };
-        let key = (parsed.source, parsed.destination, id, protocol, vlan);
+        let key = (parsed.source, parsed.destination, id, protocol, vlan, tunnels);
         let named = self.hosts.named(parsed.destination);
         let policy = named.map_or(self.policy, System::fragments);
         if self.refuses_conflicts {
-            let conflicts = self.waiting.get(&key).is_some_and(|it| it.conflicts(&piece));
+            let conflicts = self.waiting.get(&key).is_some_and(|it| it.conflicts(piece));
             // What is refused leaves nothing behind.
             if piece.is_odd() || (conflicts && !self.are_held) {
                 return Taken { is_refused: true, ..taken };
@@ -246,13 +277,13 @@ impl Fragments {
         let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(number, now));
         taken.number = Some(datagram.number);
         let before = datagram.data.len();
-        if datagram.add(&piece, policy) {
+        if datagram.add(piece, policy) {
             taken.events.push(match is_v4 {
                 true => Event::Ipv4FragmentOverlap,
                 false => Event::Ipv6FragmentOverlap,
             });
         }
-        let held = if self.are_held { bytes.len() + HELD_WEIGHT } else { 0 };
+        let held = if self.are_held { len + HELD_WEIGHT } else { 0 };
         let weight = 3 * (datagram.data.len() - before) + held;
         datagram.weight += weight;
         self.bytes += weight;
@@ -320,13 +351,16 @@ struct Piece<'a> {
     has_options: bool,
     /// The headers of IPv6 go on in the next piece (RFC 8200 s4.5: receivers discard it).
     is_headless: bool,
+    /// Its IPv4 header's checksum is.
+    is_wrong: bool,
     /// Its header says that there are more bytes. Receivers discard it, unless a port on its way
     /// fills short frames up.
     is_cut: bool,
 }
 
 impl<'a> Piece<'a> {
-    fn of(bytes: &'a [u8], parsed: &Parsed, fragment: Fragment) -> Option<Self> {
+    /// `lead`: what carries it adds this to its own.
+    fn of(bytes: &'a [u8], parsed: &Parsed, fragment: Fragment, mut lead: Vec<u8>) -> Option<Self> {
         let network = usize::from(parsed.network_offset);
         let header = bytes.get(network..)?;
         let word =
@@ -350,7 +384,7 @@ impl<'a> Piece<'a> {
         let data = header.get(data_at..end.min(header.len()))?;
         let start = usize::from(fragment.offset);
         let more = fragment.more;
-        let mut lead = vec![parsed.hop_limit];
+        lead.push(parsed.hop_limit);
         if network >= ETHERNET_LEN {
             lead.extend_from_slice(&bytes[..6]);
             lead.extend_from_slice(&bytes[12..network]);
@@ -373,6 +407,7 @@ impl<'a> Piece<'a> {
             lead,
             has_options,
             is_headless,
+            is_wrong: is_valid(Checksum::Ipv4, bytes, parsed) == Some(false),
             is_cut,
         })
     }

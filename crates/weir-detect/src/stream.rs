@@ -167,6 +167,11 @@ impl Stream {
         self.before == 0 && self.window.is_empty()
     }
 
+    /// Bytes that were said.
+    pub(crate) fn len(&self) -> u64 {
+        self.before + self.window.len() as u64
+    }
+
     /// Whether its beginning was seen.
     pub(crate) fn has_begun(&self) -> bool {
         self.next.is_some()

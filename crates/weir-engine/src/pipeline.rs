@@ -79,8 +79,10 @@ impl Engine {
             let settled = undone::settle(frame);
             let is_known = self.nat.as_mut().map_or(Ok(()), |nat| nat.unmasquerade(frame));
             run.walk(frame);
-            let settled = settled.inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), run.parsed()));
-            let verdict = settled.and(is_known).and_then(|()| self.host_frame(index as u32, frame, &mut run));
+            let settled = settled
+                .inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), run.parsed()));
+            let verdict =
+                settled.and(is_known).and_then(|()| self.host_frame(index as u32, frame, &mut run));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             let parsed = run.parsed();
             if matches!(verdict, Verdict::Drop(_)) && parsed.rdma.is_some() {
@@ -109,9 +111,10 @@ impl Engine {
             let bytes = frame.len();
             let settled = undone::settle(frame);
             outer.walk(frame);
-            let settled = settled.inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), outer.parsed()));
-            let verdict = settled
-                .and_then(|()| self.wire_frame(index as u32, frame, &mut outer, &mut inner));
+            let settled = settled
+                .inspect_err(|it| self.plain.tell_drop(now, *it, frame.bytes(), outer.parsed()));
+            let verdict =
+                settled.and_then(|()| self.wire_frame(index as u32, frame, &mut outer, &mut inner));
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if let Verdict::Drop(reason) = verdict
                 && reason.may_hide_a_packet()

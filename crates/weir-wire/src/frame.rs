@@ -97,6 +97,12 @@ pub struct Offload {
 }
 
 impl Offload {
+    /// Whether the transport checksum is right, or left to an adapter. The kernel puts together what
+    /// it has verified.
+    pub fn is_verified(&self) -> bool {
+        self.checksum_verified || self.checksum.is_some() || self.segmentation.is_some()
+    }
+
     /// The same for a frame that grew by `bytes` in front of its transport header.
     #[must_use]
     pub fn shifted(self, bytes: u16) -> Self {

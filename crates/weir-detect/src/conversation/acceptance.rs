@@ -110,9 +110,8 @@ impl Acceptance {
         }
         self.choose(side, header);
         let is_taken = self.is_acceptable(side, header, sees_all);
-        let own = &mut self.sides[side];
-        if !is_taken && header.length == 1 && header.sequence == own.room {
-            // A probe of a window that may open before it arrives.
+        if !is_taken && self.is_probe(side, header) {
+            let own = &mut self.sides[side];
             own.sent = later(own.sent, header.sequence.wrapping_add(1));
         }
         // What acknowledges nothing is discarded too (RFC 9293 s3.10.7.4).
@@ -120,6 +119,11 @@ impl Acceptance {
             self.note(side, header);
         }
         is_taken
+    }
+
+    /// Whether the client's last SYN has this number.
+    pub(super) fn is_last_syn(&self, sequence: u32) -> bool {
+        self.syn == sequence
     }
 
     /// The client acknowledges one of several answers.
@@ -278,6 +282,12 @@ impl Acceptance {
             }
             _ => false,
         }
+    }
+
+    /// Whether it asks whether a closed window has opened (RFC 9293 s3.8.6.1), which it may have
+    /// before the segment arrives.
+    pub(super) fn is_probe(&self, side: usize, header: &Header) -> bool {
+        header.length == 1 && header.sequence == self.sides[side].room
     }
 
     fn is_acceptable(&self, side: usize, header: &Header, sees_all: bool) -> bool {

@@ -25,16 +25,46 @@ impl Conversation {
         is_taken
     }
 
-    /// Why data with an old timestamp go no further: what told a newer one may have been dropped on
-    /// its way, and then the receiver takes them in.
-    pub(super) fn refuses_old(
-        &self,
+    /// Why data that the receiver does not take go no further: it may take them by the time that
+    /// they arrive. Its window may open, the other side may say what they acknowledge, and what
+    /// told a newer timestamp may have been lost on its way. A byte that asks whether a closed
+    /// window has opened goes on, if it is the one that asked before.
+    pub(super) fn refuses_unacceptable(
+        &mut self,
         side: usize,
-        header: &Header,
+        (data, header): (&[u8], &Header),
         limits: &Limits,
     ) -> Option<Unseen> {
-        let refuses = limits.refuses_conflicts && !limits.only_watches && header.length > 0;
-        (refuses && self.acceptance.is_old(side, header)).then_some(Unseen::Conflict)
+        let is_sure = match data {
+            [] => true,
+            _ if self.acceptance.is_old(side, header) => limits.only_watches,
+            [byte] if self.acceptance.is_probe(side, header) => {
+                !self.streams[side].doubt(header.sequence, *byte)
+            }
+            _ => false,
+        };
+        (limits.refuses_conflicts && !is_sure).then_some(Unseen::Conflict)
+    }
+
+    /// Whether a SYN of the client's is refused, because it brings data or another did: which of
+    /// several SYNs reaches the server, and whether that takes the data (RFC 7413 s3), is known by
+    /// its answer alone, and the data may have an answer before anybody looked at them.
+    pub(super) fn refuses_syn(&self, view: &View<'_>, header: &Header, limits: &Limits) -> bool {
+        let is_first = header.flags & (flags::SYN | flags::ACK) == flags::SYN;
+        let refuses = limits.sees_all && limits.refuses_conflicts && !limits.only_watches;
+        if !refuses || !is_first || !self.streams[0].has_begun() {
+            return false;
+        }
+        let (data, known) = (view.payload.len() as u64, self.streams[0].len());
+        if !self.may_begin(0) && self.acceptance.goes_on() {
+            return data > 0;
+        }
+        let is_another = !self.acceptance.is_last_syn(header.sequence);
+        match is_another {
+            // Without data it is another beginning, unless its answer would look like one to them.
+            true => data > 0 || (known > 0 && self.streams[0].ends_at(header.sequence, 1)),
+            false => data > 0 && known > 0 && data != known,
+        }
     }
 
     /// Whether both ends have all that the other said, and said no more.

@@ -35,6 +35,8 @@ impl Evaluator {
         }
         // Rules about ends look once more at what goes past; nobody follows its streams.
         if flow.goes_past(&self.limits) || (!needs.streams && !needs.applications) {
+            // Rules that come later find it in its middle.
+            flow.conversation = None;
             return Progress::default();
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.

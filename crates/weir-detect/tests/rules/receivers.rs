@@ -313,6 +313,45 @@ fn what_comes_with_the_servers_syn_counts_if_the_client_acknowledges_it() {
     }
 }
 
+/// Which SYN reached the server, and what it took, is known when it answers: too late for rules.
+#[test]
+fn syns_of_which_one_has_data_and_that_differ_are_refused() {
+    for (what, first, second, passes) in [
+        ("again", (1000, "attack"), (1000, "attack"), true),
+        ("again without its data", (1000, "attack"), (1000, ""), true),
+        ("another without data", (1000, ""), (3000, ""), true),
+        ("another without data behind some", (1000, "xxx"), (3000, ""), true),
+        ("the same with data now", (1000, ""), (1000, "attack"), true),
+        ("longer", (1000, "att"), (1000, "attack"), false),
+        ("shorter", (1000, "attack"), (1000, "att"), false),
+        ("other data", (1000, "xxxxxx"), (1000, "attack"), false),
+        ("another behind it", (900, "xxx"), (1000, "attack"), false),
+        ("another behind it without data", (995, "xxxxx"), (1000, ""), false),
+        ("another with data", (1000, ""), (995, "xxxxx"), false),
+    ] {
+        let mut bench = Bench::with(RULE, INLINE());
+        let mut syn = |(number, data): (u32, &str)| {
+            let place = at(number, 0);
+            send(&mut bench, Direction::Initiator, SYN, place, &[], data.as_bytes())
+        };
+        assert_eq!(syn(first), Decision::Pass, "{what}");
+        assert_eq!(syn(second) == Decision::Pass, passes, "{what}");
+    }
+}
+
+#[test]
+fn a_syn_with_data_in_a_connection_is_refused() {
+    let mut bench = connected(INLINE(), SHIFT_0);
+    client(&mut bench, at(1001, 5001), SHIFT_0, b"att");
+    for (number, data, passes) in [(9000, "xxx", false), (1000, "xxx", false), (9000, "", true)] {
+        let place = at(number, 0);
+        let judged = send(&mut bench, Direction::Initiator, SYN, place, SHIFT_0, data.as_bytes());
+        assert_eq!(judged == Decision::Pass, passes, "{number} {data}");
+    }
+    client(&mut bench, at(1004, 5001), SHIFT_0, b"ack");
+    assert_eq!(bench.alerted(), [1]);
+}
+
 /// A probe of a closed window, which meets it as it opens: the acknowledgment says that it was
 /// taken.
 #[test]
@@ -340,6 +379,27 @@ fn probes_of_a_closed_window_that_differ_are_refused() {
         let probe = client(&mut bench, at(2001, 5001), SHIFT_0, byte);
         assert_eq!(probe == Decision::Pass, passes, "{byte:?}");
     }
+}
+
+/// The window opens, or the server says what was acknowledged, before they arrive.
+#[test]
+fn data_that_their_receiver_may_take_a_moment_later_are_refused() {
+    let mut bench = connected(INLINE(), SHIFT_0);
+    client(&mut bench, at(1001, 5001), SHIFT_0, &[b'.'; 1000]);
+    for (place, data, passes) in [
+        (at(2001, 5001), &b"attac"[..], false),
+        (at(2002, 5001), b"t", false),
+        (at(2001, 5001), b"", true),
+        (at(1500, 5004), b".....", false),
+        (at(2001, 5001), b"a", true),
+        (at(1500, 5001), b".....", true),
+    ] {
+        let judged = client(&mut bench, place, SHIFT_0, data);
+        assert_eq!(judged == Decision::Pass, passes, "{data:?}");
+    }
+    send(&mut bench, Direction::Responder, ACK, at(5001, 2002), SHIFT_0, b"tick");
+    assert_eq!(client(&mut bench, at(2002, 5005), SHIFT_0, b"ttack"), Decision::Pass);
+    assert_eq!(bench.alerted(), [1]);
 }
 
 /// It says where a byte is that comes later.

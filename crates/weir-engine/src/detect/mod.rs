@@ -259,10 +259,7 @@ impl Detection {
         let Meta { time: now, offload, .. } = frame.meta;
         let told = self.alerts.len();
         let (bytes, is_rebuilt) = (frame.bytes(), false);
-        // The kernel puts together what it has verified.
-        let is_verified = offload.checksum_verified
-            || offload.checksum.is_some()
-            || offload.segmentation.is_some();
+        let is_verified = offload.is_verified();
         let port = Some(u8::from(side == Side::Wire));
         let packet = Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc, port };
         let judged = self.look(now, &packet, is_spared, true);

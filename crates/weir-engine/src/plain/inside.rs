@@ -14,7 +14,7 @@
 //! datagram is set aside to be judged there (docs/adr/0220). What tunnels carry stays here, as all
 //! packets of a tunnel do.
 
-use weir_detect::fragments::{Cause, Fragments, GivenUp, Policy};
+use weir_detect::fragments::{Carrier, Cause, Fragments, GivenUp, Policy};
 use weir_detect::tags;
 use weir_detect::tunnels::{self, TunnelPorts};
 use weir_wire::frame::{Link, Time};
@@ -147,9 +147,11 @@ impl Inside {
         now: Time,
         bytes: &[u8],
         parsed: &Parsed,
+        is_verified: bool,
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        self.layer(now, (bytes, Link::Ethernet), parsed, (1, 0), judge)
+        let place = Place { is_verified, ..Place::default() };
+        self.layer(now, (bytes, Link::Ethernet), parsed, place, judge)
     }
 
     /// Takes in a piece whose datagram another worker judges, once it is whole.
@@ -162,7 +164,7 @@ impl Inside {
         bytes: &[u8],
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
-        if let Some(whole) = self.complete(now, bytes, parsed)? {
+        if let Some(whole) = self.complete(now, bytes, parsed, None)? {
             self.aside.get_or_insert_default().datagram = Some(whole);
         }
         Ok(())
@@ -174,9 +176,10 @@ impl Inside {
         now: Time,
         bytes: &[u8],
         parsed: &Parsed,
+        carrier: Option<&Carrier<'_>>,
     ) -> Result<Option<Vec<u8>>, DropReason> {
         let before = self.fragments.given_up();
-        let taken = self.fragments.take(now, bytes, parsed);
+        let taken = self.fragments.take_from(now, bytes, parsed, carrier);
         if taken.is_refused {
             return Err(DropReason::FragmentConflict);
         }
@@ -206,7 +209,8 @@ impl Inside {
         datagram: &[u8],
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
-        let judged = self.judged(now, (datagram, Link::Ethernet), (1, 0), true, judge);
+        let outermost = (datagram, Link::Ethernet);
+        let judged = self.judged(now, outermost, Place::default(), true, judge);
         self.aside = None;
         judged
     }
@@ -216,20 +220,22 @@ impl Inside {
         now: Time,
         (bytes, link): (&[u8], Link),
         parsed: &Parsed,
-        (depth, carriers): (usize, u8),
+        place: Place<'_>,
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         if !self.tunnels.wraps(parsed) {
             return Ok(());
         }
+        let Place { depth, carriers, is_verified, carrier } = place;
         let is_overtagged = tunnels::is_overtagged(parsed);
-        if depth > LAYERS_MAX || is_overtagged {
+        if depth == LAYERS_MAX || is_overtagged {
             self.counters.too_deep += 1;
             if is_overtagged && self.refuses {
                 return Err(DropReason::TunnelTooDeep);
             }
             return self.exceptions.layers.judge(DropReason::TunnelTooDeep);
         }
+        let deeper = Place { depth: depth + 1, ..place };
         if tags::hides(parsed) {
             let behind = tags::look_behind(bytes, link, bytes.len() as u32).parsed;
             if behind.network == Network::None {
@@ -237,11 +243,14 @@ impl Inside {
             }
             self.counters.carried += 1;
             judge(bytes, &behind, Found { is_rebuilt: false, carriers })?;
-            return self.layer(now, (bytes, link), &behind, (depth + 1, carriers), judge);
+            return self.layer(now, (bytes, link), &behind, deeper, judge);
         }
         if parsed.fragment.is_some() {
-            return match self.complete(now, bytes, parsed)? {
-                Some(whole) => self.judged(now, (&whole, link), (depth, carriers), true, judge),
+            return match self.complete(now, bytes, parsed, carrier)? {
+                Some(whole) => {
+                    let place = Place { is_verified: false, ..place };
+                    self.judged(now, (&whole, link), place, true, judge)
+                }
                 None => Ok(()),
             };
         }
@@ -252,21 +261,37 @@ impl Inside {
         let carried = bytes.get(start..parsed.end as usize).filter(|it| !it.is_empty());
         let Some(carried) = carried else { return Ok(()) };
         self.counters.carried += 1;
-        self.judged(now, (carried, link), (depth, carriers + 1), false, judge)
+        let outer = Carrier { bytes, parsed, inner: start, is_verified, outer: carrier };
+        let place =
+            Place { depth, carriers: carriers + 1, is_verified: false, carrier: Some(&outer) };
+        self.judged(now, (carried, link), place, false, judge)
     }
 
     fn judged(
         &mut self,
         now: Time,
         (bytes, link): (&[u8], Link),
-        (depth, carriers): (usize, u8),
+        place: Place<'_>,
         is_rebuilt: bool,
         judge: Judge<'_>,
     ) -> Result<(), DropReason> {
         let parsed = parse(bytes, link, bytes.len() as u32);
-        judge(bytes, &parsed, Found { is_rebuilt, carriers })?;
-        self.layer(now, (bytes, link), &parsed, (depth + 1, carriers), judge)
+        judge(bytes, &parsed, Found { is_rebuilt, carriers: place.carriers })?;
+        let deeper = Place { depth: place.depth + 1, ..place };
+        self.layer(now, (bytes, link), &parsed, deeper, judge)
     }
+}
+
+/// Where a packet is among others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place<'c> {
+    /// So many are around it, pieces and labels among them.
+    depth: usize,
+    /// So many carry it.
+    carriers: u8,
+    /// Its transport checksum is right, or left to an adapter.
+    is_verified: bool,
+    carrier: Option<&'c Carrier<'c>>,
 }
 
 impl Exception {

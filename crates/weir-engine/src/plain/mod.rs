@@ -208,8 +208,9 @@ impl Plain {
         parsed: &Parsed,
     ) -> Result<(), DropReason> {
         let (now, bytes) = (frame.meta.time, frame.bytes());
+        let is_verified = frame.meta.offload.is_verified();
         self.judge_inside(side, now, (bytes, parsed), |inside, judge| {
-            inside.look(now, bytes, parsed, judge)
+            inside.look(now, bytes, parsed, is_verified, judge)
         })
     }
 
