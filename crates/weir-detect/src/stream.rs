@@ -13,9 +13,11 @@ use crate::hosts::System;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
-/// Pieces that wait behind a gap, at most, of one direction: as many single bytes as a receiver's
-/// buffer of 6 MiB has room for (Linux takes 768 bytes for one).
+/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of 6 MiB
+/// has room for (Linux takes 768 bytes for one, and joins those that lie together).
 const PIECES_MAX: usize = 8192;
+/// Bytes of a piece to which others are joined that lie beside it, at most.
+const JOINED_MAX: usize = 2048;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
 /// Bytes that were not acknowledged and are compared with others in their place, at most.
@@ -604,12 +606,33 @@ impl Stream {
             parts.push((start, end));
         }
         for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
-            let piece = bytes[start - first..end - first].to_vec();
-            self.waiting_bytes += piece.len();
-            let at = self.waiting.partition_point(|(known, _)| place(*known) < start);
-            self.waiting.insert(at, (base.wrapping_add(start as u32), piece));
+            self.keep(base.wrapping_add(start as u32), &bytes[start - first..end - first]);
         }
         self.waiting_bytes <= WAITING_MAX && self.waiting.len() <= PIECES_MAX
+    }
+
+    /// Keeps a piece that overlaps none: with one that it lies beside, if both are short.
+    fn keep(&mut self, sequence: u32, bytes: &[u8]) {
+        let base = self.next.unwrap_or_default();
+        let ahead = sequence.wrapping_sub(base);
+        self.waiting_bytes += bytes.len();
+        let at = self.waiting.partition_point(|(known, _)| known.wrapping_sub(base) < ahead);
+        let has_room = |piece: &[u8]| piece.len() + bytes.len() <= JOINED_MAX;
+        if let Some((known, piece)) = at.checked_sub(1).and_then(|it| self.waiting.get_mut(it))
+            && known.wrapping_add(piece.len() as u32) == sequence
+            && has_room(piece)
+        {
+            return piece.extend_from_slice(bytes);
+        }
+        match self.waiting.get_mut(at) {
+            Some((known, piece))
+                if sequence.wrapping_add(bytes.len() as u32) == *known && has_room(piece) =>
+            {
+                *known = sequence;
+                piece.splice(..0, bytes.iter().copied());
+            }
+            _ => self.waiting.insert(at, (sequence, bytes.to_vec())),
+        }
     }
 }
 
@@ -716,6 +739,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_come_one_by_one_wait_together_in_any_order() {
+        let forth = (0..9000_u32).collect::<Vec<_>>();
+        let back = forth.iter().rev().copied().collect::<Vec<_>>();
+        for order in [forth, back] {
+            let mut stream = begun(9);
+            for at in order {
+                assert_eq!(stream.take(11 + at, &[at as u8]).gaps, 0);
+            }
+            assert!(stream.waiting.len() < 10);
+            assert_eq!(stream.take(10, b".").new, 9001);
+        }
+    }
+
+    #[test]
     fn a_gap_is_given_up_when_too_much_waits_behind_it() {
         let mut stream = begun(0);
         let piece = vec![7; 1000];
@@ -801,7 +838,8 @@ mod tests {
             stream.take(at, &[b'a'; 1000]);
         }
         let (_, island) = stream.island(50_002).unwrap();
-        assert!((2 * WINDOW_LEN..2 * WINDOW_LEN + 3000).contains(&island.len()));
+        let least = 2 * WINDOW_LEN;
+        assert!((least..least + 3 * JOINED_MAX).contains(&island.len()), "in whole pieces");
     }
 
     #[test]

@@ -7,15 +7,16 @@
 //! ```
 
 use weir_wire::frame::{Frame, Time};
-use weir_wire::parse::Parsed;
+use weir_wire::parse::{Parsed, parse_frame};
 
 use super::{Engine, Onward, Reassembled, goes_to_host, goes_to_wire};
 use crate::classify::frame_class;
 use crate::engine::Origin;
 use crate::leave;
+use crate::mtu;
 use crate::output::{Destination, Output};
 use crate::peer::PeerId;
-use crate::protect;
+use crate::protect::{self, Protector};
 use crate::route::route;
 use crate::run::Run;
 use crate::verdict::{DropReason, Side, Verdict};
@@ -74,6 +75,33 @@ impl Engine {
         }
         self.gather.finish(pieces, &mut self.output);
         &self.output
+    }
+
+    /// The first piece of a datagram that does not fit where it goes, if there is one: the others
+    /// are dropped, and counted. Those that went on would wait at their receiver, for the next
+    /// datagram of this number, which is judged without them.
+    pub fn drop_but_misfit(&mut self, onward: &[Onward], pieces: &[Frame<'_>]) -> Option<usize> {
+        let misfit = onward.iter().zip(pieces).position(|(way, piece)| !self.fits(*way, piece))?;
+        for (_, onward) in onward.iter().enumerate().filter(|it| it.0 != misfit) {
+            onward.count(&mut self.counters, Verdict::Drop(DropReason::TooBig));
+        }
+        Some(misfit)
+    }
+
+    fn fits(&self, onward: Onward, piece: &Frame<'_>) -> bool {
+        if onward.way != Origin::Host {
+            return true;
+        }
+        let parsed = parse_frame(piece);
+        let routed = route(&self.policy, frame_class(&parsed), Side::Host, &parsed);
+        let peer = routed.ok().flatten().and_then(|peer| Some((peer, self.peers.get(peer)?)));
+        let Some((peer, entry)) = peer else {
+            let len = (parsed.end as usize).saturating_sub(parsed.network_offset.into());
+            return len <= usize::from(self.policy.wire_mtu);
+        };
+        let may_cut = Protector::of(&self.policy.peers[peer]).writes_outer_headers();
+        entry.fits(&parsed, piece.len())
+            || (may_cut && mtu::cut(&parsed, piece.bytes(), entry.ip_mtu(&parsed)).is_some())
     }
 
     fn on_to_host(

@@ -115,8 +115,11 @@ impl Gateway {
 
     fn go_on(&mut self, reassembled: &mut Reassembled) -> Vec<(Destination, Sent)> {
         let (mut pieces, onward) = reassembled.pieces();
-        self.engine.go_on(self.clock, &onward, &mut pieces);
-        collect(self.engine.output(), &pieces)
+        let alone = self.engine.drop_but_misfit(&onward, &pieces).map(|it| it..it + 1);
+        let going = alone.unwrap_or(0..pieces.len());
+        let pieces = &mut pieces[going.clone()];
+        self.engine.go_on(self.clock, &onward[going], pieces);
+        collect(self.engine.output(), pieces)
     }
 
     fn tick(&mut self) -> Vec<(Destination, Sent)> {

@@ -84,6 +84,39 @@ fn a_datagram_is_judged_in_the_state_of_its_flow_which_another_worker_has() {
     }
 }
 
+/// Its receiver would put what went on together with pieces of the next one of this number.
+#[test]
+fn of_a_datagram_of_which_a_piece_does_not_fit_nothing_goes_on() {
+    const DF: u16 = 0x4000;
+    let long = usize::from(WIRE_MTU - 20) & !7;
+    let datagram = udp_payload(99, &vec![b'.'; 2 * long - 8]);
+    let places = [(DF | 0x2000, 0..long), ((long / 8) as u16, long..datagram.len())];
+    let pieces = places.map(|(flags, part)| {
+        let mut piece = ipv4(ATTACKER, VICTIM, 17, flags, &datagram[part]);
+        sign(&mut piece);
+        piece
+    });
+    // Sealed, the first would have to be cut, which its sender forbids.
+    let (mut sealing, _) = pair(Mode::Ethernet, true);
+    let mut policy = sealing.engine.policy().clone();
+    policy.rules = gateway(RULES, |_| ()).engine.policy().rules.clone();
+    sealing.engine.swap(policy, Associations::default()).unwrap();
+    assert!(sealing.receive(Side::Host, &pieces[..1]).is_empty());
+    let sent = only(Destination::Host, sealing.receive(Side::Host, &pieces[1..]));
+    assert_eq!(sent.len(), 1, "its sender is told");
+    assert_eq!(sealing.dropped(Side::Host, DropReason::TooBig), 2);
+
+    // In clear they fit, but for a longer one.
+    let mut clear = gateway(RULES, |_| ());
+    assert_eq!(clear.receive(Side::Host, &pieces).len(), 2);
+    let mut jumbo = ipv4(ATTACKER, VICTIM, 17, 0x2000, &datagram[..long + 8]);
+    let mut last = ipv4(ATTACKER, VICTIM, 17, (long / 8) as u16 + 1, &datagram[long + 8..]);
+    [&mut jumbo, &mut last].map(|it| sign(it));
+    let sent = clear.receive(Side::Host, &[last, jumbo.clone()]);
+    assert_eq!(only(Destination::Wire, sent), [jumbo], "its port refuses it");
+    assert_eq!(clear.dropped(Side::Host, DropReason::TooBig), 1);
+}
+
 #[test]
 fn a_rule_about_ports_alone_looks_at_the_whole_though_it_has_seen_the_first_piece() {
     let mut one = gateway("drop udp any any -> any 99 (sid:1;)", |_| ());

@@ -325,6 +325,11 @@ impl Relay {
     pub fn go_on(&mut self, now: Time, reassembled: &mut Reassembled) {
         let side = reassembled.side();
         let (mut pieces, onward) = reassembled.pieces();
+        if let Some(misfit) = self.engine.drop_but_misfit(&onward, &pieces) {
+            // Its sender is told.
+            let alone = misfit..=misfit;
+            return self.send_on(now, side, &mut pieces[alone.clone()], &onward[alone]);
+        }
         for (frames, onward) in pieces.chunks_mut(BATCH).zip(onward.chunks(BATCH)) {
             self.send_on(now, side, frames, onward);
         }
