@@ -548,6 +548,16 @@ impl Detector {
         conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
     }
 
+    /// Whether a rule has dropped a flow.
+    pub(crate) fn is_dropped(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(Flow::is_dropped)
+    }
+
+    /// Whether a flow is more than an attempt of one end.
+    pub(crate) fn is_begun(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(Flow::is_begun)
+    }
+
     /// Whether a connection is over: both its ends have all that the other said.
     pub(crate) fn is_over(&self, slot: FlowSlot) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());

@@ -279,6 +279,13 @@ impl Flow {
         self.dropped_by.is_some() || self.is_cut_off
     }
 
+    /// Whether it is more than an attempt of one end: both spoke, and a connection was set up, or
+    /// began before anybody looked.
+    pub(crate) fn is_begun(&self) -> bool {
+        let is_set_up = matches!(self.tcp, Tcp::Established | Tcp::Unknown);
+        self.packets.iter().all(|it| *it > 0) && (is_set_up || self.told.protocol != PROTOCOL_TCP)
+    }
+
     /// Whether it is a connection that began before anybody looked.
     pub(crate) fn is_midstream(&self) -> bool {
         let is_challenged = self.tcp == Tcp::Challenged;

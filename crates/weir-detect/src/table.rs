@@ -30,12 +30,15 @@ const QUIET_NS: u64 = 600_000_000_000;
 /// queue pairs over paths.
 const ADAPTERS_FIRST: u16 = 0xc000;
 
+/// Flows that are passed over, at most, where one has to leave that matters less.
+const SPARED_MAX: usize = 8;
 /// Flows forgotten for the sake of memory with one packet, at most.
 const SAVED_MAX: usize = 64;
 
 /// Flows from the one that was silent longest to the one that spoke last. At the bound, of their
 /// number or of the memory that they hold ([`Limits::memory`]), the connection leaves that has been
-/// over longest, or, if none is, the first flow (docs/adr/0297).
+/// over longest, or, if none is, the first flow; one that was dropped, or answered, only if those
+/// behind it are (docs/adr/0297).
 #[derive(Debug)]
 pub struct FlowTable {
     entries: LinkedHashMap<Key, Entry, FixedState>,
@@ -48,6 +51,9 @@ pub struct FlowTable {
     ended: Ended,
 }
 
+/// Whether a flow is passed over that was silent longest.
+type Spares = fn(&Detector, &Key, &Entry) -> bool;
+
 /// Both ends of a flow, the lesser first; or a sender and the queue pair that it sends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
@@ -56,6 +62,15 @@ struct Key {
     vlans: Vlans,
     /// Beyond which port the end is that is first.
     port: Option<u8>,
+}
+
+/// Marks the number of a queue pair, so that it is nobody's port.
+const QUEUE_PAIR: u32 = 1 << 31;
+
+impl Key {
+    fn is_of_queue_pair(&self) -> bool {
+        self.ends[1].1 & QUEUE_PAIR != 0
+    }
 }
 
 impl Hash for Key {
@@ -290,7 +305,7 @@ impl FlowTable {
             if detector.memory() <= self.memory_max || self.entries.len() < 2 {
                 return;
             }
-            self.end_one(detector);
+            self.end_one(detector, |detector, _, entry| detector.is_dropped(entry.slot));
         }
     }
 
@@ -332,13 +347,25 @@ impl FlowTable {
 
     fn make_room(&mut self, detector: &mut Detector) {
         if self.entries.len() >= self.max {
-            self.end_one(detector);
+            // Anybody can send what begins flows.
+            self.end_one(detector, |detector, key, Entry { slot, .. }| {
+                detector.is_begun(*slot) || detector.is_dropped(*slot) || key.is_of_queue_pair()
+            });
         }
     }
 
-    /// Ends a connection that is over, or else, before its time, the flow that was silent longest.
-    fn end_one(&mut self, detector: &mut Detector) {
+    /// Ends a connection that is over, or else, before its time, the flow that was silent longest of
+    /// those that are not spared.
+    fn end_one(&mut self, detector: &mut Detector, spares: Spares) {
         if !self.end_over(detector) {
+            for _ in 0..SPARED_MAX {
+                let Some((key, entry)) = self.entries.front() else { break };
+                if !spares(detector, key, entry) {
+                    break;
+                }
+                let key = *key;
+                self.entries.to_back(&key);
+            }
             self.end_oldest(EndReason::Forced, detector);
             self.evicted += 1;
         }
@@ -411,8 +438,7 @@ fn key(packet: &Packet<'_>, vlans: Vlans) -> (Key, bool) {
     let datagram = packet.parsed.datagram(packet.bytes);
     let parsed = datagram.as_ref().unwrap_or(packet.parsed);
     if let Some(rdma) = &parsed.rdma {
-        // Marked, so that it is nobody's port.
-        let queue_pair = rdma.destination_qp.value() | 1 << 31;
+        let queue_pair = rdma.destination_qp.value() | QUEUE_PAIR;
         let ends = [(parsed.source, 0), (parsed.destination, queue_pair)];
         return (Key { ends, protocol: parsed.protocol, vlans, port: packet.port }, true);
     }
@@ -534,7 +560,9 @@ mod tests {
         }
 
         fn with(limits: Limits) -> Self {
-            let text = "alert tcp any any -> any any (content:\"evil\"; sid:1;)".to_owned();
+            let text = "alert tcp any any -> any any (content:\"evil\"; sid:1;)\n\
+                        drop tcp any any -> any any (content:\"worse\"; sid:2;)"
+                .to_owned();
             let source = RuleSource { name: "test".into(), text };
             let loaded =
                 RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
@@ -654,6 +682,35 @@ mod tests {
         bench.segment(4, 3, SYN_ONLY, 9, b"");
         assert_eq!((bench.table.evicted(), bench.detector.flows()), (1, 2));
         assert_eq!(bench.segment(5, 1, DATA, 12, b"il"), 1, "it spoke after the second");
+    }
+
+    /// The rest of what a rule dropped would pass as a connection whose beginning was not seen.
+    #[test]
+    fn beginnings_do_not_have_others_leave() {
+        let mut bench = Bench::new(8);
+        bench.segment(1, 1, SYN_ONLY, 9, b"");
+        assert_eq!(bench.segment(2, 1, DATA, 10, b"worse"), 1);
+        const ACK_ONLY: u8 = 0x10;
+        bench.from((false, 2), 3, SYN_ONLY, [9, 0], b"");
+        bench.from((true, 2), 3, SYN_ONLY | ACK_ONLY, [99, 10], b"");
+        bench.from((false, 2), 3, ACK_ONLY, [10, 100], b"");
+        assert_eq!(bench.from((false, 2), 4, DATA, [10, 100], b"ev"), 0);
+        for port in 100..1000 {
+            bench.segment(5, port, SYN_ONLY, 9, b"");
+        }
+        assert_eq!((bench.table.evicted(), bench.table.len()), (894, 8));
+        assert_eq!(bench.from((false, 2), 6, DATA, [12, 100], b"il"), 1);
+        let is_dropped = |bench: &Bench| {
+            bench.table.entries.values().any(|it| bench.detector.is_dropped(it.slot))
+        };
+        assert!(is_dropped(&bench));
+        // Where all others matter as much the first leaves.
+        for port in 2000..2020 {
+            connect(&mut bench, 7, port);
+            bench.segment(7, port, SYN_ONLY, 9, b"");
+            bench.segment(7, port, DATA, 10, b"worse");
+        }
+        assert_eq!(bench.table.len(), 8);
     }
 
     /// A connection that carries 20,000 bytes and ends, as far as its last acknowledgment.
