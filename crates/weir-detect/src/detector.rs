@@ -304,6 +304,7 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         self.evaluator.forget();
+        self.evaluator.has_room = self.flows.memory() < self.evaluator.limits.memory / 2;
         let datagram = packet.parsed.datagram(packet.bytes);
         let packet = &Packet { parsed: datagram.as_ref().unwrap_or(packet.parsed), ..*packet };
         let decision = self.look(now, slot, direction, packet, alerts);
@@ -439,7 +440,7 @@ impl Detector {
     }
 
     /// What becomes from now on of packets whose flow cannot be looked at, as `limits` have it;
-    /// of gaps and conflicts in connections that begin.
+    /// of gaps and conflicts in connections that begin. And how much memory there is.
     pub fn refuse_as(&mut self, limits: &Limits) {
         let own = &mut self.evaluator.limits;
         own.refuses_midstream = limits.refuses_midstream;
@@ -447,6 +448,7 @@ impl Detector {
         own.refuses_conflicts = limits.refuses_conflicts;
         own.refuses_parser_errors = limits.refuses_parser_errors;
         own.only_watches = limits.only_watches;
+        own.memory = limits.memory;
     }
 
     /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.

@@ -13,6 +13,9 @@ use crate::hosts::System;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
+/// The same where there is room: as many as a receiver of Linux's takes by default, whose buffer
+/// grows to 6 MiB (`tcp_rmem`), half of it for what it has not announced.
+const WAITING_LONG_MAX: usize = 4 << 20;
 /// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of 6 MiB
 /// has room for (Linux takes 768 bytes for one, and joins those that lie together).
 const PIECES_MAX: usize = 8192;
@@ -20,7 +23,8 @@ const PIECES_MAX: usize = 8192;
 const JOINED_MAX: usize = 2048;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
-/// Bytes that were not acknowledged and are compared with others in their place, at most.
+/// Bytes that were not acknowledged and are compared with others in their place, at most; as many
+/// as may wait where there is room.
 const PAST_LEN: usize = 64 * 1024;
 /// Segments that were not acknowledged and are remembered, at most; of older ones the first bytes
 /// count.
@@ -78,6 +82,8 @@ pub(crate) struct Stream {
     system: System,
     /// Segments may have gone by unseen: see [`Self::may_miss`].
     may_miss: bool,
+    /// There is room for what waits: see [`Self::may_wait`].
+    may_wait: bool,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
 }
@@ -110,6 +116,15 @@ impl Stream {
     /// nobody saw is then given up.
     pub(crate) fn may_miss(&mut self, may_miss: bool) {
         self.may_miss = may_miss;
+    }
+
+    /// Whether there is room for as much behind a gap as receivers have.
+    pub(crate) fn may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
+    fn waiting_max(&self) -> usize {
+        if self.may_wait { WAITING_LONG_MAX } else { WAITING_MAX }
     }
 
     /// The receiver has everything before this number.
@@ -279,8 +294,8 @@ impl Stream {
                 let refused = is_refused.then_some(Unseen::Conflict);
                 return Taken { refused, ..Taken::default() };
             }
-            let is_full =
-                self.waiting_bytes + bytes.len() > WAITING_MAX || self.waiting.len() >= PIECES_MAX;
+            let is_full = self.waiting_bytes + bytes.len() > self.waiting_max()
+                || self.waiting.len() >= PIECES_MAX;
             if self.refusals.gaps && is_full {
                 taken.refused = Some(Unseen::Gap);
                 if !self.refusals.only_told {
@@ -546,8 +561,9 @@ impl Stream {
     /// Keeps the first bytes of the window as far as they were not acknowledged.
     fn keep_past(&mut self, count: usize) {
         let next = self.next.unwrap_or_default();
+        let most = if self.may_wait { WAITING_LONG_MAX } else { PAST_LEN };
         let open = self.acknowledged.map_or(PAST_LEN, |it| next.wrapping_sub(it) as usize);
-        let open = open.min(PAST_LEN).saturating_sub(self.window.len() - count);
+        let open = open.min(most).saturating_sub(self.window.len() - count);
         self.past.extend(&self.window[..count]);
         self.past.drain(..self.past.len().saturating_sub(open));
     }
@@ -608,7 +624,7 @@ impl Stream {
         for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
             self.keep(base.wrapping_add(start as u32), &bytes[start - first..end - first]);
         }
-        self.waiting_bytes <= WAITING_MAX && self.waiting.len() <= PIECES_MAX
+        self.waiting_bytes <= self.waiting_max() && self.waiting.len() <= PIECES_MAX
     }
 
     /// Keeps a piece that overlaps none: with one that it lies beside, if both are short.
@@ -736,6 +752,16 @@ mod tests {
         stream.take(14, b"ef");
         stream.acknowledge(15);
         assert_eq!(stream.take(16, b"g").new, 0);
+    }
+
+    #[test]
+    fn more_waits_where_there_is_room() {
+        for (may_wait, waits) in [(false, WAITING_MAX), (true, WAITING_LONG_MAX)] {
+            let mut stream = begun(0);
+            stream.may_wait(may_wait);
+            let mut segments = (2..).step_by(1000).map(|at| stream.take(at, &[b'.'; 1000]).gaps);
+            assert_eq!(segments.position(|gaps| gaps > 0), Some(waits / 1000));
+        }
     }
 
     #[test]

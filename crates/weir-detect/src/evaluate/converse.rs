@@ -65,6 +65,7 @@ impl Evaluator {
                 flow.parent = Some(Box::new(parent));
             }
             conversation.wanted = self.digests.and(needs.digests);
+            conversation.set_room(self.has_room);
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);

@@ -90,6 +90,8 @@ pub(crate) struct Evaluator {
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
     pub(crate) by_rate: bool,
+    /// Flows hold less than half of the memory that they may.
+    pub(crate) has_room: bool,
     /// What the hosts are that connections are between.
     pub(crate) hosts: Hosts,
     /// Digests of files that are told although no rule asks.
@@ -257,6 +259,7 @@ impl Evaluator {
             is_mute: false,
             refused: None,
             by_rate: false,
+            has_room: true,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),
             rewritten: 0,
