@@ -86,8 +86,8 @@ fn while_many_rules_are_compiled_a_gateway_answers_and_takes_one_configuration_a
 }
 
 #[test]
-fn a_file_of_alerts_that_cannot_be_made_has_the_configuration_refused() {
-    let Some(Stand { _turn, lab }) = stand("a_file_of_alerts_that_cannot_be_made") else { return };
+fn what_would_leave_alerts_or_packets_unseen_has_the_configuration_refused() {
+    let Some(Stand { _turn, lab }) = stand("what_would_leave_unseen") else { return };
     let gateways = Gateways::start(&lab, &Setup::new(WEIR, Protection::Plain)).unwrap();
     let name = weir_lab::gateways::NAMES[Side::A.index()];
     let text = std::fs::read_to_string(lab.folder().join(format!("{name}.toml"))).unwrap();
@@ -106,5 +106,12 @@ fn a_file_of_alerts_that_cannot_be_made_has_the_configuration_refused() {
     assert!(!refused.status.success() && said.contains("/proc/nope/eve.json"), "{said}");
     assert_eq!(epoch(), 1);
     assert!(reload("eve.json").status.success());
+    assert_eq!(epoch(), 2);
+
+    // Nor does a file that is emptied, or half replaced, leave all unseen.
+    std::fs::write(&rules, "# none\n").unwrap();
+    let refused = reload("eve.json");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no rule any more"), "{said}");
     assert_eq!(epoch(), 2);
 }

@@ -175,6 +175,7 @@ impl Gateway {
             }
             next => next.and_then(|next| {
                 self.may_take_again(&next, within)?;
+                self.may_lose_rules(&next)?;
                 let way_back = way_back.transpose()?;
                 let trial = within.zip(way_back.map(Box::new));
                 self.take(next, trial)

@@ -23,6 +23,7 @@ use super::again::Left;
 use super::parts::rules_digest;
 use super::{Accepted, End, Failure, Gateway, Options, accept, accept_for_start, needs_restart};
 use crate::api::dto::{ConfigurationSnapshot, ConfigurationState, Response};
+use crate::config::settings::Detection;
 use crate::config::{Settings, Source, rules};
 use crate::daemon::control::history::History;
 use crate::daemon::control::lock::{Locks, PATIENCE, name_lock};
@@ -172,6 +173,22 @@ impl Gateway {
             .into());
         }
         Ok(())
+    }
+
+    /// Whether `next` still has rules, if rules run and it says that they do: files that are being
+    /// replaced, or were moved, are not to leave everything unseen.
+    pub(super) fn may_lose_rules(&self, next: &Accepted) -> Result<(), Failure> {
+        let count = |it: &Detection| it.set.as_ref().map_or(0, |it| it.len());
+        let before = self.settings.detection.as_ref().map_or(0, count);
+        match &next.settings.detection {
+            Some(detection) if before > 0 && count(detection) == 0 => Err(anyhow::anyhow!(
+                "[rules] names no rule any more, and {before} run: name some, or take [rules] out \
+                 of {} to look for nothing",
+                next.source.path.display()
+            )
+            .into()),
+            _ => Ok(()),
+        }
     }
 
     /// Takes `next`, on trial where that has a time and a way back.
