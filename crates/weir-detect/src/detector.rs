@@ -22,7 +22,7 @@ use crate::packet::{View, Vlans};
 use crate::record::{AnomalyRecord, FlowRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
-use crate::shared::SharedCounts;
+use crate::shared::{OtherRules, SharedCounts};
 pub use limits::Limits;
 
 /// Who sent a packet: the sender of its flow's first packet, or the other.
@@ -186,6 +186,7 @@ pub struct Detector {
     anomalies_max: usize,
     /// Whether other detectors count together with this one.
     is_one_of_several: bool,
+    other_rules: OtherRules,
 }
 
 impl Detector {
@@ -209,6 +210,7 @@ impl Detector {
             anomalies: Vec::new(),
             anomalies_max: 0,
             is_one_of_several: false,
+            other_rules: OtherRules::default(),
         };
         new.keep_anomalies(limits.anomalies);
         new.set_digests(limits.digests);
@@ -224,11 +226,15 @@ impl Detector {
     /// The matcher has no memory for its scans; the rules before run on.
     pub fn swap(&mut self, rules: Arc<RuleSet>) -> Result<(), MatcherError> {
         let successors = rules.successors(&self.rules);
-        self.evaluator.swap(&rules, &successors)?;
+        let sets = self.evaluator.swap(&rules, &successors)?;
         self.evaluator.forget();
         self.flows.change_rules(&successors, &rules);
+        let ahead = self.other_rules.swap(&rules, &self.rules, successors, sets);
         self.rules = rules;
         self.swap_watches();
+        for (then, shared) in ahead {
+            self.add_shared(then, &shared);
+        }
         Ok(())
     }
 
@@ -262,9 +268,13 @@ impl Detector {
         (!shared.is_empty()).then_some(shared)
     }
 
-    /// Adds what another detector counted, unless it has other rules.
+    /// Adds what another detector counted, by the same rules or those before. If it has taken the
+    /// next already, that waits for them.
     pub fn add_shared(&mut self, now: Time, shared: &SharedCounts) {
         if !Arc::ptr_eq(&self.rules, &shared.rules) {
+            if let Some(renamed) = self.other_rules.take(now, shared) {
+                self.evaluator.add_shared(now, &renamed);
+            }
             return;
         }
         self.evaluator.add_shared(now, shared);

@@ -128,8 +128,9 @@ impl HostBits {
 
     /// Other rules run from here on.
     pub(crate) fn rename(&mut self, successors: &Successors) {
-        self.until.rename(|(bit, hosts)| Some((successors.bit(bit)?, hosts)));
-        self.unshared.clear();
+        let renamed = |(bit, hosts)| Some((successors.bit(bit)?, hosts));
+        self.until.rename(renamed);
+        self.unshared.rename(renamed);
     }
 
     /// Bits that were let go for others since this was asked last.
@@ -256,11 +257,12 @@ impl Thresholds {
 
     /// Other rules run from here on.
     pub(crate) fn rename(&mut self, successors: &Successors) {
-        self.counts
-            .rename(|(rule, is_filter, hosts)| Some((successors.rule(rule)?, is_filter, hosts)));
-        self.rates.rename(|(rule, hosts)| Some((successors.rule(rule)?, hosts)));
-        self.unshared_counts.clear();
-        self.unshared_rates.clear();
+        let of_count = |(rule, is_filter, hosts)| Some((successors.rule(rule)?, is_filter, hosts));
+        let of_rate = |(rule, hosts)| Some((successors.rule(rule)?, hosts));
+        self.counts.rename(of_count);
+        self.unshared_counts.rename(of_count);
+        self.rates.rename(of_rate);
+        self.unshared_rates.rename(of_rate);
     }
 
     /// Counts a match of `rule` for `hosts`; whether it matches too often, `None`: there is no

@@ -147,18 +147,21 @@ impl Datasets {
     }
 
     /// Goes on with the sets of other rules: those of the same name that no file fills keep what is
-    /// in them.
-    pub(crate) fn swap(&mut self, definitions: &Definitions) {
+    /// in them. Returns their places by those that they had.
+    pub(crate) fn swap(&mut self, definitions: &Definitions) -> Vec<Option<usize>> {
         let mut before = std::mem::take(&mut self.sets);
-        self.unshared.clear();
         self.found.clear();
         self.sets.extend(definitions.sets());
+        let place_of = |old: &Set| self.sets.iter().position(|it| it.goes_on_with(old));
+        let places: Vec<_> = before.iter().map(place_of).collect();
         for set in &mut self.sets {
             if let Some(place) = before.iter().position(|it| set.goes_on_with(it)) {
                 let memory = set.memory;
                 *set = Set { memory, ..before.swap_remove(place) };
             }
         }
+        self.unshared.rename(|(place, value)| Some((places[place]?, value)));
+        places
     }
 
     /// Keeps what is put and taken for other detectors from now on.

@@ -288,17 +288,17 @@ impl Evaluator {
         })
     }
 
+    /// Other rules run from here on. Returns the places of sets by those that they had.
     pub(crate) fn swap(
         &mut self,
         rules: &RuleSet,
         successors: &Successors,
-    ) -> Result<(), MatcherError> {
+    ) -> Result<Vec<Option<usize>>, MatcherError> {
         self.scratch = rules.scratch()?;
         self.host_bits.rename(successors);
-        self.sets.swap(rules.datasets());
         self.hosts = rules.hosts().clone();
         self.thresholds.rename(successors);
-        Ok(())
+        Ok(self.sets.swap(rules.datasets()))
     }
 
     /// Keeps what it counts for other detectors from now on.

@@ -25,6 +25,7 @@ mod rdma;
 mod receivers;
 mod sessions;
 mod sessions_in_clear;
+mod sharing;
 mod sides;
 mod speech;
 mod states;
