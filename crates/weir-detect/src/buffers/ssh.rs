@@ -141,6 +141,11 @@ struct Banner {
 }
 heap_size!(Banner { held, protocol, software, offer, offer_digest });
 
+/// Whether a side that begins so speaks SSH; in which case matters to its banner alone.
+pub(crate) fn begins(bytes: &[u8]) -> bool {
+    bytes.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"SSH-"))
+}
+
 impl Banner {
     /// Takes in a side's next bytes; whether they told what it is, or what it offers.
     fn take(&mut self, side: usize, bytes: &[u8]) -> bool {

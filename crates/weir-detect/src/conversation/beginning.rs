@@ -2,7 +2,7 @@
 
 use super::{Application, Change, Conversation};
 use crate::application::{self, Beginning, TransportProtocol};
-use crate::buffers::{http, http::http2, tls};
+use crate::buffers::{http, http::http2, ssh, tls};
 use crate::rule::Protocol;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -44,7 +44,7 @@ impl Conversation {
         if tls::begins(side, window) {
             return Application::Tls(Box::default());
         }
-        if window.starts_with(b"SSH-") {
+        if ssh::begins(window) {
             return Application::Ssh(Box::default());
         }
         // At its port, but others speak there too who want to be taken for it.
@@ -78,7 +78,7 @@ impl Conversation {
         let said = self.since(1).unwrap_or_default();
         let before = said.len().saturating_sub(new);
         let is_http = || said.starts_with(HTTP_VERSION);
-        let is_sealed = || tls::begins(1, said) || said.starts_with(b"SSH-");
+        let is_sealed = || tls::begins(1, said) || ssh::begins(said);
         let is_other = || {
             let told = application::beginning(TransportProtocol::Tcp, 1, said, port);
             matches!(told, Beginning::Is(_))

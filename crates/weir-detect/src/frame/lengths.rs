@@ -1,5 +1,6 @@
 //! Where the units of protocols end in a stream.
 
+use crate::buffers::ssh;
 use crate::rule::Protocol;
 
 /// How a side's bytes go on.
@@ -69,7 +70,7 @@ impl State {
         if self.is_encrypted[side] {
             return Length::Unknown;
         }
-        if bytes.starts_with(b"SSH-") {
+        if ssh::begins(bytes) {
             return match line(bytes) {
                 Some(length) => Length::Passed(length),
                 None => Length::Open,

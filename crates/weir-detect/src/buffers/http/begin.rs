@@ -41,5 +41,28 @@ pub(crate) fn begins_with_any_method(bytes: &[u8]) -> Option<bool> {
 
 /// Whether behind a method stands a version, and something before that.
 fn has_version(line: &[u8]) -> bool {
-    line.windows(8).any(|it| matches!(it, [b' ' | b'\t', b'H', b'T', b'T', b'P', b'/', b'1', b'.']))
+    let target = line.iter().position(|it| !matches!(it, b' ' | b'\t'));
+    let behind = target.map_or(&[][..], |it| &line[it..]);
+    behind
+        .windows(8)
+        .any(|it| matches!(it, [b' ' | b'\t', b'H', b'T', b'T', b'P', b'/', b'1', b'.']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_an_unknown_method_has_a_target_and_a_version() {
+        for (line, begins) in [
+            ("GETX /a HTTP/1.1\n", Some(true)),
+            ("GETX  * HTTP/1.0\n", Some(true)),
+            ("GETX HTTP/1.1\n", Some(false)),
+            ("GETX  HTTP/1.1\n", Some(false)),
+            ("GETX /a\n", Some(false)),
+            ("GETX /a HTTP/1.1", None),
+        ] {
+            assert_eq!(begins_with_any_method(line.as_bytes()), begins, "{line}");
+        }
+    }
 }

@@ -13,8 +13,6 @@ pub(super) fn normalized(raw: &[u8]) -> Vec<u8> {
 /// What stands between the scheme and the path of a target that has both.
 pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     let at = raw.windows(3).position(|it| it == b"://")?;
-    // RFC 3986 s3.1.
-    let is_of_scheme = |it: &u8| it.is_ascii_alphanumeric() || b"+-.".contains(it);
     if !raw[..at].iter().all(is_of_scheme) {
         return None;
     }
@@ -46,8 +44,22 @@ fn without_authority(raw: &[u8]) -> &[u8] {
             let at = raw.windows(3).position(|it| it == b"://").unwrap_or_default() + 3;
             &raw[at + authority.len()..]
         }
-        None => raw,
+        None => without_scheme(raw),
     }
+}
+
+/// `scheme:/path` without the scheme, as Suricata has it: it names no host.
+fn without_scheme(raw: &[u8]) -> &[u8] {
+    let scheme = raw.iter().take_while(|it| is_of_scheme(it)).count();
+    match &raw[scheme..] {
+        [b':', path @ ..] if scheme > 0 && path.starts_with(b"/") => path,
+        _ => raw,
+    }
+}
+
+/// RFC 3986 s3.1.
+fn is_of_scheme(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(byte)
 }
 
 fn decoded(bytes: &[u8]) -> Vec<u8> {
@@ -138,6 +150,11 @@ mod tests {
             ("/%61?q=%2f+%zz", "/a?q=/+%zz"),
             ("http://host:80/a", "/a"),
             ("h2+x.y://host/a", "/a"),
+            ("ftp:/q/a", "/q/a"),
+            ("a+b:/q", "/q"),
+            ("ftp:q/a", "ftp:q/a"),
+            (":/q", ":/q"),
+            ("a b:/q", "a b:/q"),
             ("/r?u=http://x/", "/r?u=http://x/"),
             ("*", "*"),
             ("--\\a", "--/a"),
