@@ -44,6 +44,11 @@ pub enum BlocksRequest {
         /// As it was allowed.
         prefix: Prefix,
     },
+    /// Several of these at once, or none if one of them is refused.
+    All {
+        /// None of them `List` or `All`.
+        requests: Vec<BlocksRequest>,
+    },
 }
 
 impl fmt::Display for BlocksRequest {
@@ -57,6 +62,11 @@ impl fmt::Display for BlocksRequest {
             Self::Unblock { prefix } => write!(f, "block remove {prefix}"),
             Self::Allow { prefix, .. } => write!(f, "allow add {prefix}"),
             Self::Disallow { prefix } => write!(f, "allow remove {prefix}"),
+            Self::All { requests } => {
+                let (first, others) = (requests.first(), requests.len().saturating_sub(1));
+                first.map_or(Ok(()), |it| write!(f, "{it}"))?;
+                if others > 0 { write!(f, " and {others} others") } else { Ok(()) }
+            }
         }
     }
 }

@@ -20,11 +20,13 @@ use crate::utc;
 const BLOCK_HELP: &str = "\
 What a blocked address sends is dropped as `blocked`, by either port, sealed or in clear, before
 anything else looks at it; what is sent to it passes. Blocks outlive a restart. An address on the
-allow list is dropped by no block (`weir allow`).
+allow list is dropped by no block (`weir allow`). Several prefixes, up to 1,000, are one change:
+where one of them is refused none is blocked or removed.
 
 Examples:
   weir block add 192.0.2.7 --ttl 1h --reason \"guesses keys\"
   weir block add 198.51.100.0/24 2001:db8::/32
+  xargs -n 1000 weir block add --ttl 1d < addresses.txt
   weir block list --json
   weir block remove 192.0.2.7
 
@@ -230,8 +232,11 @@ pub fn run_allow(args: &AllowArgs) -> Result<ExitCode> {
     run(requests, &gateway, show_allowed, |lists| print_json(&lists.allowed))
 }
 
-/// Asks for each of them in turn and says what is so then; ends at the first that is refused,
-/// with what those before it left.
+/// Changes that are asked for at once, at most: what a request of the control socket has room for.
+const AT_ONCE_MAX: usize = 1000;
+
+/// Asks for them, as many as there is room for at once, and says what is so then; of those that are
+/// asked for together all are granted or none.
 fn run(
     requests: Vec<BlocksRequest>,
     gateway: &GatewayArgs,
@@ -239,19 +244,25 @@ fn run(
     print_json: impl Fn(&BlocksSnapshot) -> Result<()>,
 ) -> Result<ExitCode> {
     let mut lists = BlocksSnapshot::default();
-    for (done_before, request) in requests.into_iter().enumerate() {
-        let answer = ask(request.clone(), gateway);
-        if answer.is_err() && gateway.json && done_before > 0 {
+    for (chunk, requests) in requests.chunks(AT_ONCE_MAX).enumerate() {
+        let answer = match requests {
+            [one] => ask(one.clone(), gateway),
+            several => ask(BlocksRequest::All { requests: several.to_vec() }, gateway)
+                .with_context(|| format!("none of these {} is changed", several.len())),
+        };
+        if answer.is_err() && gateway.json && chunk > 0 {
             print_json(&lists)?;
         }
         lists = answer?;
-        if let Some(but) = but(&request, &lists) {
-            eprintln!("weir: warning: {but}");
-        }
-        match done(&request) {
-            _ if gateway.json => {}
-            Some(done) => println!("{done}"),
-            None => show(&lists)?,
+        for request in requests {
+            if let Some(but) = but(request, &lists) {
+                eprintln!("weir: warning: {but}");
+            }
+            match done(request) {
+                _ if gateway.json => {}
+                Some(done) => println!("{done}"),
+                None => show(&lists)?,
+            }
         }
     }
     if gateway.json {
@@ -263,7 +274,7 @@ fn run(
 /// What is so once a request was granted; `None`: nothing changes, and the list is asked for.
 fn done(request: &BlocksRequest) -> Option<String> {
     Some(match request {
-        BlocksRequest::List => return None,
+        BlocksRequest::List | BlocksRequest::All { .. } => return None,
         BlocksRequest::Block { prefix, ttl_s: None, .. } => {
             format!("{prefix} is blocked until it is removed")
         }

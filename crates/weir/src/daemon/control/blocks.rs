@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use weir_engine::plain::{BLOCKS_MAX, Block, Blocks};
 use weir_engine::policy;
@@ -94,9 +94,27 @@ impl BlockBook {
     pub fn answer(&mut self, request: &BlocksRequest) -> Result<BlocksSnapshot> {
         let now = clock::time().0;
         self.drop_expired(now);
+        if *request == BlocksRequest::List {
+            return Ok(self.snapshot(now));
+        }
         let before = (self.blocks.clone(), self.allowed.clone());
+        let mut changed = self.change(request, now);
+        if changed.is_ok() && self.blocks.len() + self.allowed.len() > BLOCKS_MAX {
+            changed = Err(anyhow!("the lists are full: {BLOCKS_MAX} entries"));
+        }
+        if let Err(error) = changed {
+            (self.blocks, self.allowed) = before;
+            return Err(error);
+        }
+        let warning = self.write().err().map(|error| format!("{error:#}: until the next start"));
+        self.publish();
+        Ok(BlocksSnapshot { warning, ..self.snapshot(now) })
+    }
+
+    fn change(&mut self, request: &BlocksRequest, now: u64) -> Result<()> {
+        let held = (self.blocks.len(), self.allowed.len());
         match request {
-            BlocksRequest::List => return Ok(self.snapshot(now)),
+            BlocksRequest::List => {}
             BlocksRequest::Block { prefix, ttl_s, reason, force } => {
                 if prefix.length_bits() == 0 && !force {
                     bail!(
@@ -116,7 +134,7 @@ impl BlockBook {
             }
             BlocksRequest::Unblock { prefix } => {
                 self.blocks.retain(|(known, _)| known.prefix != *prefix);
-                if self.blocks.len() == before.0.len() {
+                if self.blocks.len() == held.0 {
                     bail!("{prefix} is not blocked: `weir block list` says what is");
                 }
             }
@@ -133,18 +151,20 @@ impl BlockBook {
             }
             BlocksRequest::Disallow { prefix } => {
                 self.allowed.retain(|known| known.prefix != *prefix);
-                if self.allowed.len() == before.1.len() {
+                if self.allowed.len() == held.1 {
                     bail!("{prefix} is not on the allow list: `weir allow list` says what is");
                 }
             }
+            BlocksRequest::All { requests } => {
+                for request in requests {
+                    if matches!(request, BlocksRequest::All { .. } | BlocksRequest::List) {
+                        bail!("`all` has changes of single prefixes alone");
+                    }
+                    self.change(request, now)?;
+                }
+            }
         }
-        if self.blocks.len() + self.allowed.len() > BLOCKS_MAX {
-            (self.blocks, self.allowed) = before;
-            bail!("the lists are full: {BLOCKS_MAX} entries");
-        }
-        let warning = self.write().err().map(|error| format!("{error:#}: until the next start"));
-        self.publish();
-        Ok(BlocksSnapshot { warning, ..self.snapshot(now) })
+        Ok(())
     }
 
     /// Forgets what is over; workers look at the time themselves.
@@ -248,6 +268,22 @@ mod tests {
             let blocked: Vec<_> = lists.blocks.iter().map(|it| it.prefix.to_string()).collect();
             assert_eq!(blocked, [format!("{expected}/32")], "{name}");
         }
+    }
+
+    #[test]
+    fn several_changes_are_one_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = BlockBook::open(folder.path(), "gw").unwrap();
+        let unblock = |prefix: &str| BlocksRequest::Unblock { prefix: prefix.parse().unwrap() };
+        let mut ask = |requests: Vec<BlocksRequest>| {
+            let answer = book.answer(&BlocksRequest::All { requests });
+            answer.map(|it| it.blocks.len()).map_err(|it| it.to_string())
+        };
+        assert_eq!(ask(vec![block("192.0.2.1", None), block("192.0.2.2", None)]), Ok(2));
+        let refused = ask(vec![block("192.0.2.3", None), unblock("192.0.2.9")]).unwrap_err();
+        assert!(refused.contains("192.0.2.9/32 is not blocked"), "{refused}");
+        assert_eq!(ask(vec![unblock("192.0.2.1")]), Ok(1), "the third was not blocked");
+        assert!(ask(vec![BlocksRequest::List]).is_err());
     }
 
     #[test]

@@ -20,8 +20,15 @@ const COMMENT_MAX: usize = 500;
 impl Gateway {
     /// Does what is asked, and writes into the log book for whom.
     pub(super) fn block(&mut self, by: &str, request: &BlocksRequest) -> Result<Response> {
-        if let BlocksRequest::Block { reason, .. } | BlocksRequest::Allow { reason, .. } = request {
-            check_reason(reason)?;
+        let all = match request {
+            BlocksRequest::All { requests } => requests.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for request in all {
+            use BlocksRequest::{Allow, Block};
+            if let Block { reason, .. } | Allow { reason, .. } = request {
+                check_reason(reason)?;
+            }
         }
         let done = self.store.blocks.answer(request);
         if *request != BlocksRequest::List {
