@@ -69,7 +69,6 @@ pub(crate) struct Conversation {
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
-    has_room: bool,
 }
 
 /// An agreement to speak another application.
@@ -169,7 +168,7 @@ impl Conversation {
 
     /// Whether there is memory for much that waits behind gaps.
     pub(crate) fn set_room(&mut self, has_room: bool) {
-        self.has_room = has_room;
+        self.streams.iter_mut().for_each(|it| it.may_wait(has_room));
     }
 
     /// Takes a packet's segment in.
@@ -227,7 +226,6 @@ impl Conversation {
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let is_encrypted = self.is_encrypted(limits);
         self.streams[side].may_miss(!limits.sees_all);
-        self.streams[side].may_wait(limits.sees_all && self.has_room);
         let taken = match is_encrypted {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),

@@ -254,11 +254,7 @@ impl Fragments {
             // Among headers that are shorter than its own it may have room.
             return Taken { is_refused: self.refuses_conflicts, ..taken };
         }
-        let vlan = parsed.link.vlan_tci[0] & 0xfff;
-        let id = parsed.fragment.map_or(0, |it| it.id);
-        let is_named = is_v4 || !(self.refuses_conflicts || self.are_held);
-        let protocol = if is_named { piece.protocol } else { 0 };
-        let key = (parsed.source, parsed.destination, id, protocol, vlan, tunnels);
+        let key = self.key(parsed, piece.protocol, tunnels);
         let named = self.hosts.named(parsed.destination);
         let policy = named.map_or(self.policy, System::fragments);
         if self.refuses_conflicts {
@@ -302,6 +298,15 @@ impl Fragments {
             self.give_up_oldest(Cause::Room);
         }
         taken
+    }
+
+    fn key(&self, parsed: &Parsed, protocol: u8, tunnels: u64) -> Key {
+        let vlan = parsed.link.vlan_tci[0] & 0xfff;
+        let id = parsed.fragment.map_or(0, |it| it.id);
+        let is_v4 = parsed.network == Network::Ipv4;
+        let is_named = is_v4 || !(self.refuses_conflicts || self.are_held);
+        let protocol = if is_named { protocol } else { 0 };
+        (parsed.source, parsed.destination, id, protocol, vlan, tunnels)
     }
 
     /// Gives up what is not whole and will not be any more.

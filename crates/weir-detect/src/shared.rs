@@ -64,8 +64,8 @@ impl SharedCounts {
     }
 }
 
-/// What other rules than a detector's count, until it has them, or after: workers take new rules one
-/// after another.
+/// What other rules than a detector's count, until it has them, or after: workers take new rules
+/// one after another.
 #[derive(Debug, Default)]
 pub(crate) struct OtherRules {
     /// The rules before, and what became of them.
@@ -78,8 +78,8 @@ pub(crate) struct OtherRules {
 const AHEAD_MAX: usize = 64;
 
 impl OtherRules {
-    /// Takes in what was counted by rules before, by those that run; keeps what is not theirs, which
-    /// may be of the next.
+    /// What was counted by the rules before, as those that run count it; keeps what is not theirs,
+    /// which may be of the next.
     pub(crate) fn take(&mut self, now: Time, shared: &SharedCounts) -> Option<SharedCounts> {
         match &self.before {
             Some((rules, successors, sets)) if rules.as_ptr() == Arc::as_ptr(&shared.rules) => {

@@ -16,8 +16,8 @@ const WAITING_MAX: usize = 256 * 1024;
 /// The same where there is room: as many as a receiver of Linux's takes by default, whose buffer
 /// grows to 6 MiB (`tcp_rmem`), half of it for what it has not announced.
 const WAITING_LONG_MAX: usize = 4 << 20;
-/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of 6 MiB
-/// has room for (Linux takes 768 bytes for one, and joins those that lie together).
+/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of
+/// 6 MiB has room for (Linux takes 768 bytes for one, and joins those that lie together).
 const PIECES_MAX: usize = 8192;
 /// Bytes of a piece to which others are joined that lie beside it, at most.
 const JOINED_MAX: usize = 2048;

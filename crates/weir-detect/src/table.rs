@@ -354,8 +354,8 @@ impl FlowTable {
         }
     }
 
-    /// Ends a connection that is over, or else, before its time, the flow that was silent longest of
-    /// those that are not spared.
+    /// Ends a connection that is over, or else, before its time, the flow that was silent longest
+    /// of those that are not spared.
     fn end_one(&mut self, detector: &mut Detector, spares: Spares) {
         if !self.end_over(detector) {
             for _ in 0..SPARED_MAX {

@@ -97,8 +97,8 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Whether the transport checksum is right, or left to an adapter. The kernel puts together what
-    /// it has verified.
+    /// Whether the transport checksum is right, or left to an adapter. The kernel puts together
+    /// what it has verified.
     pub fn is_verified(&self) -> bool {
         self.checksum_verified || self.checksum.is_some() || self.segmentation.is_some()
     }

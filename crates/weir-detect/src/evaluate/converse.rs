@@ -46,18 +46,8 @@ impl Evaluator {
         needs.frames |= self.tells_frames;
         if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
             let ends = [flow.initiator.address, flow.responder.address];
-            let is_new = flow.conversation.is_none();
-            let new = || Box::new(Conversation::between(ends.map(|it| self.hosts.system(it))));
+            let new = || self.new_conversation(ends, needs.frames);
             let conversation = flow.conversation.get_or_insert_with(new);
-            if is_new && needs.frames {
-                conversation.find_frames();
-            }
-            if is_new {
-                let Limits { refuses_gaps: gaps, refuses_conflicts: conflicts, .. } = self.limits;
-                let only_told = self.limits.only_watches;
-                conversation.refuse(Refusals { gaps, conflicts, only_told });
-                conversation.limit(self.limits.stream_depth);
-            }
             let (seed, port) = (self.limits.seed, flow.responder.port);
             let announced = conversation.is_silent().then(|| self.expected.take(seed, ends, port));
             if let Some((announced, parent)) = announced.flatten() {
@@ -65,7 +55,7 @@ impl Evaluator {
                 flow.parent = Some(Box::new(parent));
             }
             conversation.wanted = self.digests.and(needs.digests);
-            conversation.set_room(self.has_room);
+            conversation.set_room(self.has_room && self.limits.sees_all);
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
@@ -94,6 +84,19 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    /// A connection of which nothing was seen; `ends` are its client's and its server's addresses.
+    fn new_conversation(&self, ends: [[u8; 16]; 2], finds_frames: bool) -> Box<Conversation> {
+        let mut new = Conversation::between(ends.map(|it| self.hosts.system(it)));
+        if finds_frames {
+            new.find_frames();
+        }
+        let Limits { refuses_gaps: gaps, refuses_conflicts: conflicts, .. } = self.limits;
+        let only_told = self.limits.only_watches;
+        new.refuse(Refusals { gaps, conflicts, only_told });
+        new.limit(self.limits.stream_depth);
+        Box::new(new)
     }
 
     /// Rules about frames: each is looked at once, when it is whole or there is no more of it.

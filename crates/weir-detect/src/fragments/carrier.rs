@@ -177,18 +177,17 @@ mod tests {
         const DESTINATION: usize = 14 + 19;
         const UDP_CHECKSUM: usize = 34 + 6;
         const VNI: usize = 34 + 8 + 6;
-        let flip = |at: usize| move |frame: &mut [u8]| frame[at] ^= 1;
-        let decoys: [(&str, &dyn Fn(&mut [u8])); 8] = [
-            ("another MAC address", &flip(0)),
-            ("another VNI", &flip(VNI)),
-            ("reserved bits of VXLAN", &flip(VNI + 1)),
-            ("another end of the tunnel", &flip(DESTINATION)),
-            ("a wrong header", &flip(14 + 10)),
-            ("other hops left", &flip(HOP_LIMIT)),
-            ("a wrong checksum", &flip(UDP_CHECKSUM)),
-            ("a carrier that met congestion", &|frame| frame[15] |= CONGESTED),
-        ];
-        for (what, spoil) in decoys {
+        const TRAFFIC_CLASS: usize = 14 + 1;
+        for (what, at, bits) in [
+            ("another MAC address", 0, 1),
+            ("another VNI", VNI, 1),
+            ("reserved bits of VXLAN", VNI + 1, 1),
+            ("another end of the tunnel", DESTINATION, 1),
+            ("a wrong header", 14 + 10, 1),
+            ("other hops left", HOP_LIMIT, 1),
+            ("a wrong checksum", UDP_CHECKSUM, 1),
+            ("a carrier that met congestion", TRAFFIC_CLASS, CONGESTED),
+        ] {
             for is_first in [true, false] {
                 let mut fragments = Fragments::new(Policy::Linux, 0);
                 fragments.refuse_conflicts(true);
@@ -199,7 +198,7 @@ mod tests {
                     let [first, last] = pieces;
                     (last, first)
                 };
-                spoil(&mut decoy);
+                decoy[at] ^= bits;
                 assert_eq!(take(&mut fragments, &decoy, INNER).whole, None, "{what}");
                 assert_eq!(take(&mut fragments, &other, INNER).whole, None, "{what}");
             }

@@ -111,7 +111,8 @@ fn of_a_datagram_of_which_a_piece_does_not_fit_nothing_goes_on() {
     assert_eq!(clear.receive(Side::Host, &pieces).len(), 2);
     let mut jumbo = ipv4(ATTACKER, VICTIM, 17, 0x2000, &datagram[..long + 8]);
     let mut last = ipv4(ATTACKER, VICTIM, 17, (long / 8) as u16 + 1, &datagram[long + 8..]);
-    [&mut jumbo, &mut last].map(|it| sign(it));
+    sign(&mut jumbo);
+    sign(&mut last);
     let sent = clear.receive(Side::Host, &[last, jumbo.clone()]);
     assert_eq!(only(Destination::Wire, sent), [jumbo], "its port refuses it");
     assert_eq!(clear.dropped(Side::Host, DropReason::TooBig), 1);
