@@ -315,8 +315,7 @@ impl Engine {
         let mut run = Run::default();
         for (index, frame) in frames.iter_mut().enumerate() {
             let bytes = frame.len();
-            let verdict =
-                undone::settle(frame).and_then(|()| self.opened_frame(place, frame, &mut run));
+            let verdict = self.opened_frame(place, frame, &mut run);
             let verdict = verdict.unwrap_or_else(Verdict::Drop);
             if verdict == Verdict::Opened {
                 self.output.send_whole(Destination::Host, index as u32, frame);

@@ -23,6 +23,7 @@ use super::rows::{Given, Row};
 use super::{Leaving, Parts, clamp, clear};
 use crate::classify::has_address;
 use crate::offload::checksum::complete;
+use crate::offload::undone;
 use crate::output::{Destination, Output, Part};
 use crate::peer::{Peers, Sources};
 use crate::surroundings::HostAddresses;
@@ -130,6 +131,8 @@ pub(crate) fn unprotect(
     frame.meta.original_len = frame.len() as u32;
     frame.meta.link = Link::Ethernet;
     frame.meta.offload = frame.meta.offload.shifted(ETHERNET_LEN as u16);
+    // Only now it is a frame of which its link is known.
+    undone::settle(frame)?;
     let follows = walker.walk(frame);
     let parsed = walker.parsed();
     if parsed.fault.is_some() && !has_address(parsed) {

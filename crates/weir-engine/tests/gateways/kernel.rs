@@ -84,6 +84,30 @@ fn what_the_kernel_opened_is_held_to_what_its_peer_may_send() {
     assert_eq!(counters.dropped_for(DropReason::EspTrailer), 1);
 }
 
+/// Kernels join what they open: the packet comes without its link, and so do the places in it.
+#[test]
+fn a_super_packet_that_the_kernel_opened_goes_on() {
+    let mut a = found(by_kernel());
+    a.receive(Side::Host, &[udp(1)]);
+    let Sent { mut bytes, offload } = super_packet(5000, 1300);
+    bytes.drain(..14);
+    bytes[12..20].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
+    let back = |at: u16| at - 14;
+    let checksum =
+        offload.checksum.map(|it| PartialChecksum { start: back(it.start), field: back(it.field) });
+    let segmentation =
+        offload.segmentation.map(|it| Segmentation { header_len: back(it.header_len), ..it });
+    let offload = Offload { checksum, segmentation, ..offload };
+    let mut buffer = [vec![0; 192], bytes.clone(), vec![0; 64]].concat();
+    let end = buffer.len() - 64;
+    let mut frames = [Frame::new(&mut buffer, 192, end, Meta { offload, ..Meta::default() })];
+    let output = a.engine.process_opened(Time(9), 0, &mut frames);
+    let arrived = collect(output, &frames);
+    assert_eq!(arrived.len(), 1, "{:?}", a.counters().kernel);
+    assert_eq!(arrived[0].1.bytes.len(), 14 + bytes.len());
+    assert_eq!(arrived[0].1.offload.checksum.map(|it| it.start), Some(34));
+}
+
 #[test]
 fn a_peer_of_the_kernels_may_not_speak_as_another_peers_hosts_either() {
     let mut a = found(by_kernel());
