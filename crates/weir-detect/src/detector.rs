@@ -186,6 +186,7 @@ pub struct Detector {
     anomalies_max: usize,
     /// Whether other detectors count together with this one.
     is_one_of_several: bool,
+    /// What others of them count whose rules are not these.
     other_rules: OtherRules,
 }
 
