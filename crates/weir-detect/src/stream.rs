@@ -4,23 +4,20 @@
 //! not acknowledged them; then the first. What lies ahead of a gap waits, within a bound;
 //! beyond it the gap is given up and counted, and the stream goes on behind it.
 
+mod waiting;
+
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use crate::detector::Unseen;
 use crate::heap::heap_size;
 use crate::hosts::System;
+use waiting::Waiting;
 
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
 /// The same where there is room: as many as a receiver of Linux's takes by default, whose buffer
 /// grows to 6 MiB (`tcp_rmem`), half of it for what it has not announced.
 const WAITING_LONG_MAX: usize = 4 << 20;
-/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of
-/// 6 MiB has room for (Linux takes 768 bytes for one, and joins those that lie together).
-const PIECES_MAX: usize = 8192;
-/// Bytes of a piece to which others are joined that lie beside it, at most.
-const JOINED_MAX: usize = 2048;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
 /// Bytes that were not acknowledged and are compared with others in their place, at most; as many
@@ -65,9 +62,7 @@ pub(crate) struct Stream {
     /// Bytes before the window.
     before: u64,
     window: Vec<u8>,
-    /// Pieces ahead of a gap: sequence number and bytes, in order, without overlaps.
-    waiting: VecDeque<(u32, Vec<u8>)>,
-    waiting_bytes: usize,
+    waiting: Waiting,
     refusals: Refusals,
     /// Bytes that it may have; `None`: any number.
     depth: Option<u64>,
@@ -279,7 +274,7 @@ impl Stream {
                 taken.rewritten = self.rewrite(sequence, bytes);
             }
             let new = bytes.get(behind as usize..).unwrap_or_default();
-            if self.differs_from_waiting(next, new) {
+            if self.waiting.differs(next, next, new) {
                 taken.differs = true;
                 let settled = self.settled(sequence, bytes, behind as usize);
                 taken.new += self.append(&settled);
@@ -294,22 +289,24 @@ impl Stream {
                 let refused = is_refused.then_some(Unseen::Conflict);
                 return Taken { refused, ..Taken::default() };
             }
-            let is_full = self.waiting_bytes + bytes.len() > self.waiting_max()
-                || self.waiting.len() >= PIECES_MAX;
+            let is_full =
+                self.waiting.bytes() + bytes.len() > self.waiting_max() || self.waiting.is_full();
             if self.refusals.gaps && is_full {
                 taken.refused = Some(Unseen::Gap);
                 if !self.refusals.only_told {
                     return taken;
                 }
             }
-            taken.differs = self.differs_from_waiting(sequence, bytes);
+            taken.differs = self.waiting.differs(next, sequence, bytes);
             if taken.differs {
-                self.rewrite_waiting(sequence, bytes);
+                let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
+                self.waiting.rewrite(next, sequence, bytes, &parts);
             }
-            let before = self.waiting_bytes;
-            is_given_up = !self.wait(sequence, bytes);
+            let before = self.waiting.bytes();
+            self.waiting.insert(next, sequence, bytes);
+            is_given_up = self.waiting.bytes() > self.waiting_max() || self.waiting.is_too_many();
             taken.gaps += u32::from(is_given_up);
-            taken.waits = taken.differs || self.waiting_bytes > before;
+            taken.waits = taken.differs || self.waiting.bytes() > before;
         }
         let (new, lost) = self.append_waiting(is_given_up);
         taken.new += new;
@@ -355,7 +352,7 @@ impl Stream {
         let next = sequence.wrapping_add(behind as u32);
         let own = &bytes[behind..];
         let mut waiting = own.to_vec();
-        for (known, piece) in self.waiting.range(self.overlapping(next, own.len())) {
+        for (known, piece) in self.waiting.within(next, next, own.len()) {
             let places = waiting.iter_mut().skip(known.wrapping_sub(next) as usize);
             places.zip(piece).for_each(|(place, byte)| *place = *byte);
         }
@@ -375,9 +372,9 @@ impl Stream {
     /// Whether bytes before a segment are missing for good: its receiver has them, and nobody saw
     /// them go by.
     fn is_lost_before(&self, sequence: u32, is_empty: bool) -> bool {
-        let Some((first, _)) = self.waiting.front() else { return false };
-        let is_behind = is_empty || sequence.wrapping_sub(*first) as i32 >= 0;
-        is_behind && self.may_miss && self.is_acknowledged(*first)
+        let Some(first) = self.waiting.first() else { return false };
+        let is_behind = is_empty || sequence.wrapping_sub(first) as i32 >= 0;
+        is_behind && self.may_miss && self.is_acknowledged(first)
     }
 
     /// Puts a segment's bytes in the place of those of the window that the receiver believes less;
@@ -401,32 +398,6 @@ impl Stream {
         first
     }
 
-    /// The same for pieces that wait.
-    fn rewrite_waiting(&mut self, sequence: u32, bytes: &[u8]) {
-        let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
-        let among = self.overlapping(sequence, bytes.len());
-        for (start, end) in parts {
-            for at in start..end {
-                let number = sequence.wrapping_add(at);
-                let within =
-                    |it: &&mut (u32, Vec<u8>)| (number.wrapping_sub(it.0) as usize) < it.1.len();
-                if let Some((known, piece)) = self.waiting.range_mut(among.clone()).find(within) {
-                    piece[number.wrapping_sub(*known) as usize] = bytes[at as usize];
-                }
-            }
-        }
-    }
-
-    /// Which of the pieces that wait have bytes of a segment's place.
-    fn overlapping(&self, sequence: u32, length: usize) -> Range<usize> {
-        let next = self.next.unwrap_or_default();
-        let place = |number: u32| number.wrapping_sub(next) as usize;
-        let start = place(sequence);
-        let first = self.waiting.partition_point(|it| place(it.0) + it.1.len() <= start);
-        let behind = self.waiting.partition_point(|it| place(it.0) < start + length);
-        first..behind.max(first)
-    }
-
     /// Takes in a segment of so many bytes that nobody looks at.
     pub(crate) fn pass(&mut self, sequence: u32, count: usize) -> Taken {
         let Some(next) = self.next else { return Taken::default() };
@@ -437,8 +408,7 @@ impl Stream {
             self.before += (self.window.len() as u64) + u64::from(grown);
             self.window.clear();
             self.past.clear();
-            self.waiting.clear();
-            self.waiting_bytes = 0;
+            self.waiting = Waiting::default();
             self.next = Some(end);
         }
         let is_new = grown < AHEAD_MAX;
@@ -452,26 +422,8 @@ impl Stream {
     /// is looked at so, and all of it again when the gap is filled.
     pub(crate) fn island(&self, sequence: u32) -> Option<(u64, Vec<u8>)> {
         let next = self.next?;
-        let around = self.overlapping(sequence, 1);
-        if around.is_empty() {
-            return None;
-        }
-        let place = |at: usize| self.waiting[at].0.wrapping_sub(next) as usize;
-        let end = |at: usize| place(at) + self.waiting[at].1.len();
-        let (mut first, mut last) = (around.start, around.start);
-        let (from, to) = (place(around.start), end(around.start));
-        let is_near = |far: usize| far < WINDOW_LEN;
-        while first > 0 && end(first - 1) == place(first) && is_near(from - place(first)) {
-            first -= 1;
-        }
-        while last + 1 < self.waiting.len()
-            && place(last + 1) == end(last)
-            && is_near(end(last) - to)
-        {
-            last += 1;
-        }
-        let bytes = self.waiting.range(first..=last).flat_map(|it| it.1.iter().copied()).collect();
-        Some((self.before + (self.window.len() + place(first)) as u64, bytes))
+        let (behind, bytes) = self.waiting.island(next, sequence, WINDOW_LEN)?;
+        Some((self.before + (self.window.len() + behind) as u64, bytes))
     }
 
     /// Lets go of what came, and was looked at; whether there was something.
@@ -488,7 +440,7 @@ impl Stream {
     pub(crate) fn told(&self) -> Vec<u8> {
         let mut told = self.window.clone();
         let Some(mut next) = self.next else { return told };
-        for (known, piece) in &self.waiting {
+        for (known, piece) in self.waiting.iter() {
             let missing = known.wrapping_sub(next);
             if missing > 0 {
                 told.extend_from_slice(format!("[{missing} bytes missing]").as_bytes());
@@ -511,11 +463,11 @@ impl Stream {
         }
         let behind = next.wrapping_sub(sequence);
         if behind > AHEAD_MAX {
-            return self.differs_from_waiting(sequence, bytes);
+            return self.waiting.differs(next, sequence, bytes);
         }
         let behind = behind as usize;
         let ahead = bytes.get(behind..).filter(|it| !it.is_empty());
-        if ahead.is_some_and(|it| self.differs_from_waiting(next, it)) {
+        if ahead.is_some_and(|it| self.waiting.differs(next, next, it)) {
             return true;
         }
         // Of what is so long ago that it was let go nobody can tell.
@@ -530,20 +482,6 @@ impl Stream {
     fn differs(&self, behind: usize, bytes: &[u8]) -> bool {
         let Some(start) = self.window.len().checked_sub(behind) else { return false };
         self.window[start..].iter().zip(bytes).any(|(known, byte)| known != byte)
-    }
-
-    /// The same for pieces that wait.
-    fn differs_from_waiting(&self, sequence: u32, bytes: &[u8]) -> bool {
-        let among = self.overlapping(sequence, bytes.len());
-        self.waiting.range(among).any(|(known, piece)| {
-            let ahead = known.wrapping_sub(sequence);
-            let (piece, bytes) = match ahead < AHEAD_MAX {
-                true => (Some(piece.as_slice()), bytes.get(ahead as usize..)),
-                false => (piece.get(sequence.wrapping_sub(*known) as usize..), Some(bytes)),
-            };
-            let both = piece.unwrap_or_default().iter().zip(bytes.unwrap_or_default());
-            both.into_iter().any(|(known, byte)| known != byte)
-        })
     }
 
     /// Makes room: the window's older part goes once it is twice as long as it should be.
@@ -578,8 +516,8 @@ impl Stream {
     /// Says how many, and how many were missing.
     fn append_waiting(&mut self, mut give_up: bool) -> (usize, u32) {
         let (mut new, mut lost) = (0, 0);
-        while let (Some(next), Some((sequence, _))) = (self.next, self.waiting.front()) {
-            let behind = next.wrapping_sub(*sequence);
+        while let (Some(next), Some(sequence)) = (self.next, self.waiting.first()) {
+            let behind = next.wrapping_sub(sequence);
             if behind >= AHEAD_MAX {
                 if !give_up {
                     break;
@@ -589,66 +527,15 @@ impl Stream {
                 let gap = sequence.wrapping_sub(next);
                 self.before += self.window.len() as u64 + u64::from(gap);
                 self.window.clear();
-                self.next = Some(*sequence);
+                self.next = Some(sequence);
                 lost = gap;
                 give_up = false;
                 continue;
             }
-            let Some((_, bytes)) = self.waiting.pop_front() else { break };
-            self.waiting_bytes -= bytes.len();
+            let Some((_, bytes)) = self.waiting.pop() else { break };
             new += self.append(bytes.get(behind as usize..).unwrap_or_default());
         }
         (new, lost)
-    }
-
-    /// Keeps the parts of a piece that are not there yet; false: there is no room.
-    fn wait(&mut self, sequence: u32, bytes: &[u8]) -> bool {
-        let base = self.next.unwrap_or_default();
-        let place = |sequence: u32| sequence.wrapping_sub(base) as usize;
-        let (mut start, end) = (place(sequence), place(sequence) + bytes.len());
-        let first = start;
-        let mut parts = Vec::new();
-        for (known, piece) in self.waiting.range(self.overlapping(sequence, bytes.len())) {
-            let (known_start, known_end) = (place(*known), place(*known) + piece.len());
-            if known_start > start {
-                parts.push((start, end.min(known_start)));
-            }
-            start = start.max(known_end);
-            if start >= end {
-                break;
-            }
-        }
-        if start < end {
-            parts.push((start, end));
-        }
-        for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
-            self.keep(base.wrapping_add(start as u32), &bytes[start - first..end - first]);
-        }
-        self.waiting_bytes <= self.waiting_max() && self.waiting.len() <= PIECES_MAX
-    }
-
-    /// Keeps a piece that overlaps none: with one that it lies beside, if both are short.
-    fn keep(&mut self, sequence: u32, bytes: &[u8]) {
-        let base = self.next.unwrap_or_default();
-        let ahead = sequence.wrapping_sub(base);
-        self.waiting_bytes += bytes.len();
-        let at = self.waiting.partition_point(|(known, _)| known.wrapping_sub(base) < ahead);
-        let has_room = |piece: &[u8]| piece.len() + bytes.len() <= JOINED_MAX;
-        if let Some((known, piece)) = at.checked_sub(1).and_then(|it| self.waiting.get_mut(it))
-            && known.wrapping_add(piece.len() as u32) == sequence
-            && has_room(piece)
-        {
-            return piece.extend_from_slice(bytes);
-        }
-        match self.waiting.get_mut(at) {
-            Some((known, piece))
-                if sequence.wrapping_add(bytes.len() as u32) == *known && has_room(piece) =>
-            {
-                *known = sequence;
-                piece.splice(..0, bytes.iter().copied());
-            }
-            _ => self.waiting.insert(at, (sequence, bytes.to_vec())),
-        }
     }
 }
 
@@ -773,7 +660,7 @@ mod tests {
             for at in order {
                 assert_eq!(stream.take(11 + at, &[at as u8]).gaps, 0);
             }
-            assert!(stream.waiting.len() < 10);
+            assert!(stream.waiting.iter().count() < 10);
             assert_eq!(stream.take(10, b".").new, 9001);
         }
     }
@@ -865,7 +752,10 @@ mod tests {
         }
         let (_, island) = stream.island(50_002).unwrap();
         let least = 2 * WINDOW_LEN;
-        assert!((least..least + 3 * JOINED_MAX).contains(&island.len()), "in whole pieces");
+        assert!(
+            (least..least + 3 * waiting::JOINED_MAX).contains(&island.len()),
+            "in whole pieces"
+        );
     }
 
     #[test]
