@@ -282,6 +282,8 @@ pub struct Policy {
     pub own: Option<OwnAddress>,
     /// Largest IP packet the wire carries, bytes.
     pub wire_mtu: u16,
+    /// The same of the host port; `u16::MAX` where it is not known.
+    pub host_mtu: u16,
     /// The outer headers' classes of traffic.
     pub marking: Marking,
     /// Whether the ICRC of every RDMA packet is verified.
@@ -322,6 +324,7 @@ impl Policy {
             frames: FrameActions::all_clear(),
             own: None,
             wire_mtu,
+            host_mtu: u16::MAX,
             marking: Marking::default(),
             check_icrc: true,
             gather: true,

@@ -1,6 +1,7 @@
 //! virtio's network header (virtio 1.2, section 5.1.6), by which packet sockets and TAPs say what a
 //! frame's sender left undone, to and from [`Offload`]. The one place where this is translated.
 
+use weir_wire::ethernet::ip_offset;
 use weir_wire::frame::{Offload, PartialChecksum, SegmentKind, Segmentation};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -137,24 +138,10 @@ impl VnetHeader {
 /// Where the transport header of a plain or tagged IP packet without IPv6 extensions begins. Only
 /// super-packets that the adapter put together (LRO) come without this in their metadata.
 fn transport_offset(frame: &[u8]) -> Option<usize> {
-    let at = network_offset(frame)?;
+    let at = ip_offset(frame)?;
     match frame.get(at)? >> 4 {
         4 => Some(at + usize::from(frame[at] & 0xf) * 4),
         _ => Some(at + 40),
-    }
-}
-
-/// Where the IP header of a plain or tagged frame begins.
-pub(crate) fn network_offset(frame: &[u8]) -> Option<usize> {
-    let mut at = 12;
-    loop {
-        let kind = u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]);
-        at += 2;
-        match kind {
-            0x8100 | 0x88a8 => at += 2,
-            0x0800 | 0x86dd => return Some(at),
-            _ => return None,
-        }
     }
 }
 

@@ -47,6 +47,20 @@ pub mod ethertype {
     }
 }
 
+/// Where the IP header begins in a frame that has nothing but VLAN tags before it.
+#[inline]
+pub fn ip_offset(frame: &[u8]) -> Option<usize> {
+    let mut at = 12;
+    loop {
+        let kind = u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]);
+        match kind {
+            ethertype::IPV4 | ethertype::IPV6 => return Some(at + 2),
+            _ if ethertype::is_vlan(kind) => at += 4,
+            _ => return None,
+        }
+    }
+}
+
 /// An Ethernet header.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,

@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use weir_wire::checksum::Sum;
+use weir_wire::ethernet::ip_offset;
 use weir_wire::frame::{Frame, Link, SegmentKind};
 use weir_wire::ip::protocol::{GRE, TCP, UDP};
 use weir_wire::parse::{Network, Parsed, parse, parse_frame};
@@ -48,19 +49,17 @@ pub(super) fn may_be(frame: &Frame<'_>) -> bool {
     };
     let protocol = if segmentation.kind == SegmentKind::Udp { UDP } else { TCP };
     let bytes = frame.bytes();
-    let kind = |at: usize| bytes.get(at..at + 2);
-    // Behind two VLAN tags, at most.
-    let mut at = 12;
-    while at < 20 && matches!(kind(at), Some([0x81, 0] | [0x88, 0xa8])) {
-        at += 4;
-    }
-    let has_protocol = |place: usize| bytes.get(at + 2 + place) == Some(&protocol);
-    let len = match kind(at) {
-        Some([8, 0]) if has_protocol(9) => usize::from(bytes[at + 2] & 15) * 4,
-        Some([0x86, 0xdd]) if has_protocol(6) => IPV6_LEN,
+    let Some((at, header)) = ip_offset(bytes).and_then(|at| Some((at, bytes.get(at..)?))) else {
+        return true;
+    };
+    let len = match header {
+        [first, ..] if first >> 4 == 4 && header.get(9) == Some(&protocol) => {
+            usize::from(first & 15) * 4
+        }
+        [first, ..] if first >> 4 == 6 && header.get(6) == Some(&protocol) => IPV6_LEN,
         _ => return true,
     };
-    at + 2 + len != usize::from(checksum.start)
+    at + len != usize::from(checksum.start)
 }
 
 impl CarriedCut {

@@ -8,6 +8,7 @@
 //! would be cut elsewhere than it was read is dropped (docs/adr/0302).
 
 use weir_wire::checksum::{Leavable, leavable};
+use weir_wire::ethernet::ip_offset;
 use weir_wire::frame::{Frame, Link, Offload, PartialChecksum, SegmentKind};
 use weir_wire::ip::protocol::{SCTP, TCP, UDP};
 use weir_wire::parse::{Network, parse_frame};
@@ -107,14 +108,7 @@ fn own(frame: &Frame<'_>) -> Option<Leavable> {
     let bytes = frame.bytes();
     let network = match frame.meta.link {
         Link::Ip => 0,
-        Link::Ethernet => {
-            let mut kind = 12;
-            while let [0x81, 0] | [0x88, 0xa8] = bytes.get(kind..kind + 2)? {
-                kind += 4;
-            }
-            let is_ip = matches!(bytes.get(kind..kind + 2)?, [8, 0] | [0x86, 0xdd]);
-            is_ip.then_some(kind + 2)?
-        }
+        Link::Ethernet => ip_offset(bytes)?,
         _ => return None,
     };
     leavable(bytes, network)

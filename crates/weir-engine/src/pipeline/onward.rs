@@ -77,8 +77,8 @@ impl Engine {
         &self.output
     }
 
-    /// The first piece of a datagram that does not fit where it goes, if there is one: the others
-    /// are dropped, and counted. Those that went on would wait at their receiver, for the next
+    /// The first piece of a datagram that does not fit where it goes, if there is one, which whoever
+    /// refuses it counts; the others are dropped, and counted as too big. Those that went on would wait at their receiver, for the next
     /// datagram of this number, which is judged without them.
     pub fn drop_but_misfit(&mut self, onward: &[Onward], pieces: &[Frame<'_>]) -> Option<usize> {
         let misfit = onward.iter().zip(pieces).position(|(way, piece)| !self.fits(*way, piece))?;
@@ -89,14 +89,17 @@ impl Engine {
     }
 
     fn fits(&self, onward: Onward, piece: &Frame<'_>) -> bool {
-        if onward.way != Origin::Host {
-            return true;
-        }
         let parsed = parse_frame(piece);
+        let len = (parsed.end as usize).saturating_sub(parsed.network_offset.into());
+        match onward.way {
+            Origin::Host => {}
+            // The kernel takes what came.
+            Origin::Own => return true,
+            _ => return len <= usize::from(self.policy.host_mtu),
+        }
         let routed = route(&self.policy, frame_class(&parsed), Side::Host, &parsed);
         let peer = routed.ok().flatten().and_then(|peer| Some((peer, self.peers.get(peer)?)));
         let Some((peer, entry)) = peer else {
-            let len = (parsed.end as usize).saturating_sub(parsed.network_offset.into());
             return len <= usize::from(self.policy.wire_mtu);
         };
         let may_cut = Protector::of(&self.policy.peers[peer]).writes_outer_headers();

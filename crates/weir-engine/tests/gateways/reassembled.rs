@@ -113,9 +113,18 @@ fn of_a_datagram_of_which_a_piece_does_not_fit_nothing_goes_on() {
     let mut last = ipv4(ATTACKER, VICTIM, 17, (long / 8) as u16 + 1, &datagram[long + 8..]);
     sign(&mut jumbo);
     sign(&mut last);
-    let sent = clear.receive(Side::Host, &[last, jumbo.clone()]);
-    assert_eq!(only(Destination::Wire, sent), [jumbo], "its port refuses it");
+    let sent = clear.receive(Side::Host, &[last.clone(), jumbo.clone()]);
+    assert_eq!(only(Destination::Wire, sent), [jumbo.clone()], "its port refuses it");
     assert_eq!(clear.dropped(Side::Host, DropReason::TooBig), 1);
+
+    // From a wire that carries more than the host's port does.
+    let mut policy = clear.engine.policy().clone();
+    policy.host_mtu = WIRE_MTU;
+    clear.engine.swap(policy, Associations::default()).unwrap();
+    assert_eq!(clear.receive(Side::Wire, &pieces).len(), 2);
+    let sent = clear.receive(Side::Wire, &[last, jumbo.clone()]);
+    assert_eq!(only(Destination::Host, sent), [jumbo]);
+    assert_eq!(clear.dropped(Side::Wire, DropReason::TooBig), 1);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use weir_wire::checksum::{Sum, unfinished};
+use weir_wire::ethernet::ip_offset;
 use weir_wire::frame::{Frame, Meta, PartialChecksum, Time};
 
 use super::BUFFERS_MAX;
@@ -16,7 +17,6 @@ use crate::port::{BATCH, Outgoing, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
 use crate::sys::clock;
 use crate::sys::socket::Socket;
-use crate::vnet::network_offset;
 
 /// Times the kernel is asked to send what waits, 32 packets each, before that is left for later.
 const KICKS_MAX: usize = 64;
@@ -250,7 +250,7 @@ fn frame_of<'b>(
 
 /// The checksum that the frame's sender left to an adapter: XDP does not say, but its value does.
 fn left_to_adapter(frame: &[u8]) -> Option<PartialChecksum> {
-    unfinished(frame, network_offset(frame)?)
+    unfinished(frame, ip_offset(frame)?)
 }
 
 /// Finishes a checksum whose field holds the pseudo header's sum.

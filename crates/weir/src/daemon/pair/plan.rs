@@ -73,6 +73,7 @@ fn plan(
         .link(&pair.wire)
         .with_context(|| format!("interface `{}` is not there", pair.wire))?;
     let mut policy = policy(pair, settings.keying.as_ref(), wire_port(wire), epoch, worker);
+    policy.host_mtu = machine.link(&pair.host).map_or(u16::MAX, mtu_bytes);
     if let Some(detection) = &settings.detection {
         policy.rules = detection.of_worker(pair.workers, seed);
         policy.exceptions = detection.exceptions;
@@ -155,8 +156,9 @@ pub fn plans(
 }
 
 fn wire_port(link: &Link) -> WirePort {
-    WirePort {
-        mac: MacAddress(link.mac.unwrap_or_default()),
-        mtu_bytes: u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX),
-    }
+    WirePort { mac: MacAddress(link.mac.unwrap_or_default()), mtu_bytes: mtu_bytes(link) }
+}
+
+fn mtu_bytes(link: &Link) -> u16 {
+    u16::try_from(link.mtu_bytes).unwrap_or(u16::MAX)
 }

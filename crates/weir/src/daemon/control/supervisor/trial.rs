@@ -177,6 +177,9 @@ impl Gateway {
 
     /// Whether `next` still has rules, if rules run and it says that they do: files that are being
     /// replaced, or were moved, are not to leave everything unseen.
+    ///
+    /// # Errors
+    /// It has none any more.
     pub(super) fn may_lose_rules(&self, next: &Accepted) -> Result<(), Failure> {
         let count = |it: &Detection| it.set.as_ref().map_or(0, |it| it.len());
         let before = self.settings.detection.as_ref().map_or(0, count);
