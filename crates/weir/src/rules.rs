@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weir_detect::dataset::{self, FileLocation, NamedFile};
-use weir_detect::hosts::{Hosts, System};
 use weir_detect::{Classes, LoadOptions, LoadReport, Loaded, RuleSet, RuleSource, Variables};
 
 use crate::countries;
 
 mod addresses;
 pub(crate) mod classes;
+pub(crate) mod yaml;
 
 pub use addresses::Lists;
+use yaml::Yaml;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -39,6 +40,26 @@ pub struct Text {
 }
 
 impl Text {
+    /// Takes in the classes and thresholds that a suricata.yaml names, the rules' own over them.
+    /// What of them cannot be read, and why: Suricata goes on without them. That its file of
+    /// classes is not there matters to nobody: the usual ones are known.
+    fn add_files_of(&mut self, yaml: &Yaml) -> Vec<String> {
+        let mut classes = Classes::default();
+        let read_classes = |path: PathBuf| classes::read(&text(&path)?, &path, &mut classes);
+        let of_classes =
+            yaml.file("classification-file").filter(|it| it.exists()).map(read_classes);
+        classes.add(std::mem::take(&mut self.classes));
+        self.options.classes.add(classes.clone());
+        self.classes = classes;
+        let of_filters = yaml.file("threshold-file").map(|path| {
+            self.options.filters.push_str(&text(&path)?);
+            self.options.filters.push('\n');
+            Ok(())
+        });
+        let unread = [of_classes, of_filters].into_iter().flatten().filter_map(Result::err);
+        unread.map(|it| format!("{it:#}")).collect()
+    }
+
     /// Compiles otherwise; the classes that were read stay.
     pub fn set_options(&mut self, options: LoadOptions) {
         let mut classes = classes::built_in();
@@ -173,152 +194,27 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
     Ok(Text { sources, options, variables, classes: of_files, unread: Vec::new() })
 }
 
-/// Reads all rules below `paths` as [`read`] does, with the groups and reputations of a
-/// suricata.yaml, and with `lists` of addresses.
+/// Reads all rules below `paths` as [`read`] does, with the groups, reputations, classes and
+/// thresholds of a suricata.yaml, and with `lists` of addresses.
 ///
 /// # Errors
 /// A file cannot be read, or is none of its kind.
 pub fn read_with(paths: &[PathBuf], yaml: Option<&Path>, lists: &Lists) -> Result<Text> {
-    let mut variables = yaml.map(variables).transpose()?.unwrap_or_default();
+    let yaml = yaml.map(Yaml::read).transpose()?;
+    let mut variables = match &yaml {
+        Some(yaml) => yaml.variables()?,
+        None => Variables::default(),
+    };
     let mut unread = addresses::read_lists(&mut variables, lists)?;
     let mut read = read(paths, variables)?;
-    if let Some(path) = yaml {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let (reputation, more) = addresses::read_reputation(&text(path)?, folder)
-            .with_context(|| format!("{} cannot be used", path.display()))?;
+    if let Some(yaml) = &yaml {
+        let (reputation, warning) = yaml.reputation()?;
         read.options.reputation = reputation;
-        unread.extend(more);
+        unread.extend(warning);
+        unread.extend(read.add_files_of(yaml));
     }
     read.unread = unread;
     Ok(read)
-}
-
-/// Address and port groups of a suricata.yaml, what hosts are (`host-os-policy`) and sets of values
-/// (`datasets`), over the default ones: the subset of YAML that such files use, `NAME: "VALUE"`
-/// below those keys. What a set loads is relative to that file.
-///
-/// # Errors
-/// The file cannot be read, or is no such file.
-fn variables(path: &Path) -> Result<Variables> {
-    read_variables(&text(path)?, path.parent().unwrap_or(Path::new(".")))
-        .with_context(|| format!("{} cannot be used", path.display()))
-}
-
-/// Refuses what is no YAML, or more of it than is read here: it would be misread.
-fn check_yaml(line: &str, bare: &str) -> Result<()> {
-    let indent = &line[..line.len() - line.trim_start().len()];
-    if indent.contains('\t') {
-        bail!("YAML indents by spaces, and there is a tab");
-    }
-    let value = match bare.split_once(':') {
-        Some((_, value)) => value.trim(),
-        None if bare.starts_with("- ") => return Ok(()),
-        None => bail!("`{bare}` is no `NAME: \"VALUE\"` in one line"),
-    };
-    for quote in ['"', '\''] {
-        if value.starts_with(quote) && (value.len() < 2 || !value.ends_with(quote)) {
-            bail!("`{value}` has no closing quote in its line");
-        }
-    }
-    if value.matches('[').count() != value.matches(']').count() {
-        bail!("`{value}` has a bracket without its other");
-    }
-    Ok(())
-}
-
-fn read_variables(text: &str, folder: &Path) -> Result<Variables> {
-    let mut variables = Variables::default();
-    let mut hosts = Vec::new();
-    let mut section: Option<(usize, Section)> = None;
-    let (mut is_empty, mut has_sections) = (true, false);
-    for (line, number) in text.lines().zip(1..) {
-        let bare = line.split(" #").next().unwrap_or_default().trim_end();
-        let indent = bare.len() - bare.trim_start().len();
-        let bare = bare.trim();
-        if bare.is_empty() || bare.starts_with('#') {
-            continue;
-        }
-        is_empty = false;
-        has_sections |= section.is_some() || bare.starts_with(addresses::REPUTATION_CATEGORIES);
-        match bare {
-            "address-groups:" => section = Some((indent, Section::Addresses)),
-            "port-groups:" => section = Some((indent, Section::Ports)),
-            "host-os-policy:" => section = Some((indent, Section::Hosts)),
-            "datasets:" => section = Some((indent, Section::Sets)),
-            _ => {
-                let Some((of_section, kind)) = section else { continue };
-                if indent <= of_section {
-                    section = None;
-                    continue;
-                }
-                check_yaml(line, bare).with_context(|| format!("line {number}"))?;
-                let Some((name, value)) = bare.split_once(':') else { continue };
-                let name = name.trim();
-                let value = value.trim().trim_matches(['"', '\'']);
-                match kind {
-                    Section::Sets => {
-                        put_set(&mut variables.sets, (name, value), folder);
-                        continue;
-                    }
-                    Section::Addresses => &mut variables.addresses,
-                    Section::Ports => &mut variables.ports,
-                    Section::Hosts => {
-                        let system = System::from_name(name)
-                            .with_context(|| format!("host-os-policy: no system `{name}`"))?;
-                        // Suricata's own file has IPv6 addresses in quotes.
-                        let list = value.trim_matches(['[', ']']).split(',');
-                        let list = list.map(|it| it.trim().trim_matches(['"', '\'']));
-                        hosts.extend(list.filter(|it| !it.is_empty()).map(|it| (it, system)));
-                        continue;
-                    }
-                }
-                .insert(name.to_owned(), value.to_owned());
-            }
-        }
-    }
-    if !is_empty && !has_sections {
-        bail!(
-            "no `address-groups`, `port-groups`, `host-os-policy` or `datasets` with something, \
-             and no reputations (`{}`)",
-            addresses::REPUTATION_CATEGORIES
-        );
-    }
-    let of_rules = variables.sets.iter().find_map(|it| it.strip_prefix("rules, "));
-    let allows =
-        of_rules.and_then(|it| it.split(", ").find_map(|it| it.strip_prefix("allow-write ")));
-    variables.keeps_sets = allows.is_none_or(is_true);
-    variables.sets.retain(|it| !OF_ALL_SETS.contains(&it.split(',').next().unwrap_or_default()));
-    variables.hosts = Hosts::new(hosts).map_err(anyhow::Error::msg)?;
-    Ok(variables)
-}
-
-/// As Suricata reads it: what says nothing of the kind is no.
-fn is_true(value: &str) -> bool {
-    ["1", "yes", "true", "on"].iter().any(|it| value.eq_ignore_ascii_case(it))
-}
-
-/// What stands below `datasets` and is no set.
-const OF_ALL_SETS: [&str; 3] = ["defaults", "limits", "rules"];
-
-/// Takes in a line below `datasets`: a set's name, or something of the last one.
-fn put_set(sets: &mut Vec<String>, (name, value): (&str, &str), folder: &Path) {
-    match sets.last_mut() {
-        _ if value.is_empty() => sets.push(name.to_owned()),
-        Some(set) if name == "load" => {
-            set.push_str(&format!(", load {}", folder.join(value).display()));
-        }
-        Some(set) => set.push_str(&format!(", {name} {value}")),
-        None => {}
-    }
-}
-
-/// What stands below a key of a suricata.yaml.
-#[derive(Clone, Copy)]
-enum Section {
-    Addresses,
-    Ports,
-    Hosts,
-    Sets,
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -472,51 +368,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_a_suricata_yaml_replace_the_default_ones() {
-        let text = "vars:\n  address-groups:\n    HOME_NET: \"[10.0.0.0/8]\"  # ours\n\
-                    \x20   MINE: 'any'\n  port-groups:\n    HTTP_PORTS: \"8080\"\n\
-                    \x20   X: 1521\noutputs:\n  HTTP_PORTS: 9\n";
-        let variables = read_variables(text, Path::new("/etc")).unwrap();
-        assert_eq!(variables.addresses["HOME_NET"], "[10.0.0.0/8]");
-        assert_eq!(variables.addresses["MINE"], "any");
-        assert_eq!(variables.addresses["EXTERNAL_NET"], "!$HOME_NET");
-        assert_eq!(variables.ports["HTTP_PORTS"], "8080");
-        assert_eq!(variables.ports["X"], "1521");
-    }
-
-    #[test]
-    fn what_is_no_such_file_is_refused() {
-        for (text, why) in [
-            ("rubbish\n", "no `address-groups`"),
-            ("address-groups:\n", "no `address-groups`"),
-            ("address-groups:\n  HOME_NET\n", "`HOME_NET` is no `NAME: \"VALUE\"`"),
-            ("address-groups:\n  HOME_NET: \"[10.0.0.0/8\n", "no closing quote"),
-            ("address-groups:\n  HOME_NET: [10.0.0.0/8\n", "a bracket without"),
-            ("address-groups:\n\tHOME_NET: any\n", "a tab"),
-        ] {
-            let error = read_variables(text, Path::new("/etc")).unwrap_err();
-            assert!(format!("{error:#}").contains(why), "{error:#}");
-        }
-        read_variables("# nothing\n---\n%YAML 1.1\n", Path::new("")).unwrap_err();
-        read_variables("# nothing\n", Path::new("")).unwrap();
-    }
-
-    #[test]
-    fn what_hosts_are_is_read_with_and_without_quotes() {
-        let text = "host-os-policy:\n  windows: [0.0.0.0/0]\n  bsd: []\n\
-                    \x20 linux: [10.0.0.0/8, \"fd77::1\", '192.168.1.100']\n";
-        let hosts = read_variables(text, Path::new("/etc")).unwrap().hosts;
-        let system = |address: &str| {
-            let address: std::net::IpAddr = address.parse().unwrap();
-            hosts.system(weir_engine::policy::mapped(address))
-        };
-        for address in ["10.7.7.7", "fd77::1", "192.168.1.100"] {
-            assert_eq!(system(address), System::Linux, "{address}");
-        }
-        assert_eq!(system("192.0.2.1"), System::Windows);
-    }
-
-    #[test]
     fn a_pipe_or_a_device_is_no_rule_file_and_waits_for_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
@@ -578,6 +429,32 @@ mod tests {
     }
 
     #[test]
+    fn a_suricata_yaml_names_files_of_classes_and_thresholds() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("one.rules", "alert ip any any -> any any (classtype:mine; sid:1;)\n");
+        write("mine.config", "config classification: mine,My own,1\n");
+        write("quiet.config", "suppress gen_id 1, sig_id 1\n");
+        write("a.yaml", "classification-file: mine.config\nthreshold-file: quiet.config\n");
+        write("b.yaml", "classification-file: none.config\nthreshold-file: none.config\n");
+        let read = |yaml: &str| {
+            let yaml = folder.path().join(yaml);
+            read_with(&[folder.path().join("one.rules")], Some(&yaml), &Lists::default()).unwrap()
+        };
+        let text = read("a.yaml");
+        let loaded = text.compile().unwrap();
+        assert_eq!(loaded.rules.rule(weir_detect::RuleIndex(0)).priority, 1);
+        assert_eq!(text.options.filters.trim(), "suppress gen_id 1, sig_id 1");
+        assert!(text.warnings(&loaded.rules, &loaded.report).is_empty());
+        let text = read("b.yaml");
+        let loaded = text.compile().unwrap();
+        let warnings = text.warnings(&loaded.rules, &loaded.report);
+        let words: Vec<_> = warnings.iter().map(|it| it.0.as_str()).collect();
+        assert!(words[0].starts_with("cannot read "), "{words:?}");
+        assert!(words[1].ends_with("severity is 3: mine"), "{words:?}");
+    }
+
+    #[test]
     fn a_folder_is_read_once_whatever_links_lead_to_it() {
         let folder = tempfile::tempdir().unwrap();
         for name in 0..8 {
@@ -592,25 +469,5 @@ mod tests {
         }
         let refused = read(&[folder.path().to_owned()], Variables::default()).unwrap_err();
         assert!(refused.to_string().ends_with("more than 1000 folders"), "{refused:#}");
-    }
-
-    #[test]
-    fn sets_of_a_suricata_yaml_have_names_and_files() {
-        let text = "datasets:\n  defaults:\n    memcap: 10mb\n  seen:\n    type: string\n    \
-                    state: seen.lst\n  bad:\n    type: md5\n    load: lists/bad.lst\nvars:\n";
-        let variables = read_variables(text, Path::new("/etc/weir")).unwrap();
-        let expected =
-            ["seen, type string, state seen.lst", "bad, type md5, load /etc/weir/lists/bad.lst"];
-        assert_eq!(variables.sets, expected);
-        assert!(variables.keeps_sets);
-    }
-
-    #[test]
-    fn a_suricata_yaml_says_whether_rules_may_have_sets_kept() {
-        for (value, may) in [("no", false), ("false", false), ("yes", true), ("True", true)] {
-            let text = format!("datasets:\n  rules:\n    allow-write: {value}\nvars:\n");
-            let variables = read_variables(&text, Path::new("")).unwrap();
-            assert_eq!((variables.keeps_sets, variables.sets.len()), (may, 0), "{value}");
-        }
     }
 }

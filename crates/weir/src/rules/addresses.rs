@@ -3,12 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 use weir_detect::Variables;
-use weir_detect::reputation::Reputation;
 use weir_detect::rule::ranges::address_range;
 
 use super::text;
@@ -80,46 +79,6 @@ struct Entry {
     kind: Option<String>,
 }
 
-/// The reputations that a suricata.yaml names: `reputation-categories-file`, and the
-/// `reputation-files` below `default-reputation-path`; relative names count from its folder. With
-/// what is to be warned of: lines that cannot be read.
-///
-/// # Errors
-/// A file cannot be read.
-pub(super) fn read_reputation(yaml: &str, folder: &Path) -> Result<(Reputation, Vec<String>)> {
-    let mut reputation = Reputation::default();
-    let (mut categories, mut path, mut files, mut is_in_files) =
-        (None, folder.to_owned(), Vec::new(), false);
-    for line in yaml.lines() {
-        let bare = line.split(" #").next().unwrap_or_default();
-        let value = |of: &str| of.trim().trim_matches(['"', '\'']).to_owned();
-        if let Some(file) = bare.trim_start().strip_prefix("- ").filter(|_| is_in_files) {
-            files.push(value(file));
-            continue;
-        }
-        is_in_files = false;
-        match bare.split_once(':') {
-            Some((REPUTATION_CATEGORIES, file)) => categories = Some(value(file)),
-            Some(("default-reputation-path", of)) => path = folder.join(value(of)),
-            Some(("reputation-files", _)) => is_in_files = true,
-            _ => {}
-        }
-    }
-    let Some(categories) = categories else { return Ok((reputation, Vec::new())) };
-    let of_reputation = || "a file of reputations";
-    let categories = text(&folder.join(categories)).with_context(of_reputation)?;
-    reputation.read_categories(&categories);
-    for file in &files {
-        reputation.read_scores(&text(&path.join(file)).with_context(of_reputation)?);
-    }
-    let left = reputation.lines_left;
-    let warning = format!("{left} lines of the reputations cannot be read");
-    Ok((reputation, (left > 0).then_some(warning).into_iter().collect()))
-}
-
-/// The key that says that there are reputations.
-pub(super) const REPUTATION_CATEGORIES: &str = "reputation-categories-file";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,23 +96,5 @@ mod tests {
         expect(json, &["1.10.16.0/20"], 0);
         expect("{\"cidr\":\n{}\n", &[], 2);
         expect(plain, &["192.0.2.1", "192.0.2.4-192.0.2.9"], 1);
-    }
-
-    #[test]
-    fn reputations_lie_where_the_yaml_says() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text);
-        std::fs::create_dir(folder.path().join("iprep")).unwrap();
-        write("categories.txt", "1,CnC,servers of botnets\n").unwrap();
-        write("iprep/a.list", "192.0.2.1,1,100\nrubbish\n").unwrap();
-        let yaml = "reputation-categories-file: \"categories.txt\" # those\n\
-                    default-reputation-path: iprep\nreputation-files:\n - a.list\nvars:\n - no\n";
-        let (reputation, warnings) = read_reputation(yaml, folder.path()).unwrap();
-        assert_ne!(reputation, Reputation::default());
-        assert_eq!(warnings, ["1 lines of the reputations cannot be read"]);
-        let missing = read_reputation(&yaml.replace("a.list", "b.list"), folder.path());
-        assert!(missing.is_err());
-        let none = read_reputation("vars:\n", folder.path()).unwrap();
-        assert_eq!(none, (Reputation::default(), Vec::new()));
     }
 }

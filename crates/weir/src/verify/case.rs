@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::rules::yaml::without_head;
+
 /// The version of Suricata whose behaviour ours is held against: tests say which they are for.
 const VERSION: [u32; 3] = [8, 0, 7];
 
@@ -411,12 +413,6 @@ fn settings_of(folder: &Path) -> Result<BTreeMap<String, Value>> {
         .with_context(|| format!("{} is not understood", folder.join("suricata.yaml").display()))?;
     flatten(&value, String::new(), &mut settings);
     Ok(settings)
-}
-
-/// A file without the lines that are no YAML that parsers agree on: `%YAML 1.1`.
-fn without_head(text: &str) -> String {
-    let lines = text.lines().filter(|it| !it.starts_with('%') && *it != "---");
-    lines.map(|it| format!("{it}\n")).collect()
 }
 
 fn flatten(value: &Value, name: String, out: &mut BTreeMap<String, Value>) {

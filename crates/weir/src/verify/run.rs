@@ -18,8 +18,7 @@ use super::case::Case;
 use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
 use crate::read::events::{Anomalies, Applications, DnsMessages, EVENT_KINDS, Events};
-use crate::rules;
-use crate::rules::classes;
+use crate::rules::{self, classes, yaml};
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
 const ALERTS_OF_PACKET_MAX: usize = 15;
@@ -455,7 +454,7 @@ fn variables(case: &Case) -> Variables {
     let mut variables = Variables { hosts: hosts(case), ..Variables::default() };
     let mut sets: BTreeMap<&str, String> = BTreeMap::new();
     for (name, value) in &case.settings {
-        let Some(value) = value.as_str() else { continue };
+        let value = &yaml::word(value);
         let of_set = name.strip_prefix("datasets.").and_then(|it| it.rsplit_once('.'));
         if let Some((set, key)) =
             of_set.filter(|it| !matches!(it.0, "defaults" | "limits" | "rules"))
