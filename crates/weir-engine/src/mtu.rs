@@ -3,11 +3,13 @@
 //!
 //! RoCE ignores ICMP, so for it the clamp in the connection manager's request is the only remedy.
 
+use std::net::Ipv6Addr;
+
 use weir_wire::checksum::{self, Sum};
 use weir_wire::cm::{self, PathMtu};
 use weir_wire::frame::Time;
 use weir_wire::icrc::{self, IcrcStatus};
-use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::parse::{MacAddress, Network, Parsed, Transport};
 
 const TCP_SYN: u8 = 0x02;
 const ETHERNET_LEN: u16 = 14;
@@ -110,14 +112,28 @@ pub fn may_answer(parsed: &Parsed, bytes: &[u8]) -> bool {
     is_answerable(parsed) && !may_be_cut()
 }
 
+/// Whether a packet goes from one host to another, by its link header, which it has, and by its
+/// addresses: only then can one be answered in the other's name.
+pub fn is_between_hosts(parsed: &Parsed) -> bool {
+    let is_host = |address: &[u8; 16]| match (parsed.network, address) {
+        (Network::Ipv4, [.., first, _, _, _]) => !matches!(first, 0 | 127 | 224..=255),
+        (_, address) => {
+            let address = Ipv6Addr::from(*address);
+            !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
+        }
+    };
+    let is_group = |mac: MacAddress| mac.0[0] & 1 == 1;
+    parsed.network_offset >= ETHERNET_LEN
+        && !is_group(parsed.link.source)
+        && !is_group(parsed.link.destination)
+        && is_host(&parsed.source)
+        && is_host(&parsed.destination)
+}
+
 /// Whether ICMP may speak of a packet at all (RFC 1122 s3.2.2, RFC 4443 s2.4 (e)): not of a
-/// group's, of later fragments, or of another error; and whether there is a link header to answer
-/// with.
+/// group's, of later fragments, or of another error.
 pub fn is_answerable(parsed: &Parsed) -> bool {
-    if parsed.link.destination.0[0] & 1 == 1
-        || parsed.fragment.is_some_and(|f| f.offset > 0)
-        || parsed.network_offset < ETHERNET_LEN
-    {
+    if !is_between_hosts(parsed) || parsed.fragment.is_some_and(|f| f.offset > 0) {
         return false;
     }
     if let Transport::Icmp { kind, .. } = parsed.transport {
@@ -203,6 +219,20 @@ fn answer(parsed: &Parsed, bytes: &[u8], heads: ([u8; 8], [u8; 8]), out: &mut [u
     match parsed.network {
         Network::Ipv4 => answer_v4(parsed, &bytes[at..], heads.0, packet),
         _ => answer_v6(parsed, &bytes[at..], heads.1, packet),
+    }
+    set_session_len(out, at);
+}
+
+/// An answer within a PPPoE session has another length than what it answers (RFC 2516 s4).
+pub fn set_session_len(frame: &mut [u8], network: usize) {
+    const ETHERTYPE: [u8; 2] = [0x88, 0x64];
+    const PROTOCOL_LEN: usize = 2;
+    const HEADER_LEN: usize = 6 + PROTOCOL_LEN;
+    let Some(header) = network.checked_sub(HEADER_LEN) else { return };
+    let payload = frame.len() - network + PROTOCOL_LEN;
+    let is_session = header >= 14 && frame[header - 2..header] == ETHERTYPE;
+    if let Some(payload) = u16::try_from(payload).ok().filter(|_| is_session) {
+        frame[header + 4..header + 6].copy_from_slice(&payload.to_be_bytes());
     }
 }
 

@@ -143,6 +143,13 @@ impl Text {
         let unknown_sids =
             unknown_sids.map(|it| (format!("would_drop: no rule {it} runs"), CORRECT_SID));
         let unread = self.unread.iter().map(|it| (it.clone(), CORRECT_FILE));
+        let unused = (!report.unused.is_empty()).then(|| {
+            let count = report.unused.len();
+            let what =
+                format!("{count} lines of threshold.config, or sets of suricata.yaml, do nothing");
+            (what, SEE_REFUSED)
+        });
+        let unread = unread.chain(unused);
         let unknown = unknown.map(|it| (it, ADD_CLASSES));
         left_out.into_iter().chain(unread).chain(unknown_sids).chain(unknown).collect()
     }

@@ -9,13 +9,13 @@ use super::state::{self, RateFilter, Suppression, Track};
 use super::variables::Groups;
 use super::{Action, Rule};
 
-/// Puts each line's filter on the rules that it names. What cannot be read is named in `refused`,
+/// Puts each line's filter on the rules that it names. What cannot be read is named in `unused`,
 /// and filters nothing.
 pub(super) fn apply(
     text: &str,
     groups: &mut Groups<'_>,
     rules: &mut [Rule],
-    refused: &mut Vec<Refusal>,
+    unused: &mut Vec<Refusal>,
 ) {
     let mut whole = String::new();
     for (number, line) in text.lines().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn apply(
         let read = Filter::read(&line, groups);
         let applied = read.and_then(|filter| filter.apply(rules));
         if let Err(reason) = applied {
-            refused.push(Refusal {
+            unused.push(Refusal {
                 source: "threshold.config".to_owned(),
                 line: number + 1,
                 sid: None,

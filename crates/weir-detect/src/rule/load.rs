@@ -111,6 +111,9 @@ pub struct LoadReport {
     pub runnable: u64,
     /// Enabled rules that do not run.
     pub refused: Vec<Refusal>,
+    /// What stands beside the rules and does nothing: lines of a `threshold.config`, and sets of a
+    /// suricata.yaml.
+    pub unused: Vec<Refusal>,
     /// What is said of dataset files with lines that were left out.
     pub spoiled: Vec<String>,
 }
@@ -170,7 +173,7 @@ impl RuleSet {
             let super::keywords::Known { datasets, files, .. } = &mut context.known;
             if let Err(why) = datasets.declare(set, *files) {
                 let place = ("datasets", number);
-                report.refused.push(refusal((place, None, Refused::new("dataset", why))));
+                report.unused.push(refusal((place, None, Refused::new("dataset", why))));
             }
         }
         let mut gathered = Gathered::default();
@@ -201,7 +204,7 @@ impl RuleSet {
         if options.ignores_checksums {
             rules.retain(|it| !it.finds_wrong_checksums());
         }
-        filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.refused);
+        filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.unused);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;

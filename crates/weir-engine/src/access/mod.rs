@@ -121,6 +121,8 @@ pub struct Access {
     unreadable: u64,
     events: VecDeque<AccessEvent>,
     events_lost: u64,
+    /// The queue pair that the last packet showed the owner of, and the packet's direction.
+    learnt: Option<(u64, (ConversationHandle, u8))>,
 }
 
 impl Access {
@@ -149,6 +151,7 @@ impl Access {
                 unreadable: 0,
                 events: VecDeque::with_capacity(EVENTS_MAX),
                 events_lost: 0,
+                learnt: None,
             };
         };
         for (line, earlier) in policy.in_common(&before.policy) {
@@ -179,6 +182,7 @@ impl Access {
         if packet.now >= self.look_again {
             self.look_at_time(packet.now, meter);
         }
+        self.learnt = None;
         let operation = operation(packet.parsed, rdma);
         let judged = match operation {
             Some(operation) => self.judge_request(operation, seen, packet, rdma, meter),
@@ -186,8 +190,19 @@ impl Access {
         };
         if let Err(reason) = judged {
             self.tell_of_drop(reason, operation, packet, rdma);
+            self.unlearn(meter);
         }
         judged
+    }
+
+    /// The packet that was judged last is dropped: it shows nobody's queue pair. Otherwise whoever
+    /// may send nothing could take away everybody's.
+    #[inline]
+    pub(crate) fn unlearn(&mut self, meter: &mut Meter) {
+        if let Some((key, judged)) = self.learnt.take() {
+            self.state.withdraw(key);
+            forget([Some(judged)], meter);
+        }
     }
 
     /// Whether a packet that asks for something may pass.
@@ -516,6 +531,7 @@ impl Access {
             false => self.state.admit(self.policy.state(), seen, packet, meter.conversations())?,
         };
         forget([admitted.void], meter);
+        self.learnt = admitted.learnt.zip(seen.conversation.map(|handle| (handle, seen.direction)));
         let Parsed { source, destination, .. } = packet.parsed;
         let qp_type = QueuePairType::of(rdma.opcode);
         let asked = Asked { qp_type, service: admitted.service, ..Asked::of_packet(packet) };

@@ -88,6 +88,8 @@ pub(super) struct Admitted {
     pub(super) is_passing: bool,
     /// Where packets of an owner were judged who gave the number up.
     pub(super) void: Option<(ConversationHandle, u8)>,
+    /// The queue pair that the packet made its sender's, or its host's.
+    pub(super) learnt: Option<u64>,
 }
 
 /// Directions that must be judged anew, because a queue pair number now belongs to another owner.
@@ -230,7 +232,7 @@ impl State {
             if is_own && !owner.has_ended(claim.now) {
                 let (service, is_passing) = (owner.service(), owner.is_closed());
                 self.connected.hear(at, claim.now, judged);
-                return Ok(Admitted { service, is_passing, void: None });
+                return Ok(Admitted { service, is_passing, ..Admitted::default() });
             }
             match kind {
                 AccessState::Off => return Ok(Admitted::default()),
@@ -276,6 +278,7 @@ impl State {
         }
         if !is_notification {
             self.add_learnt(Owner::new(claim.key, claim.peer, claim.lives), claim, conversations);
+            admitted.learnt = Some(claim.key);
         }
         Ok(admitted)
     }
@@ -335,7 +338,13 @@ impl State {
             admitted.void = self.learnt.remove(at);
         }
         self.add_learnt(Owner::new(own, ANYBODY, claim.lives), &claim, conversations);
+        admitted.learnt = Some(own);
         Ok(admitted)
+    }
+
+    /// A queue pair is nobody's again: the packet that showed whose it is was dropped.
+    pub(super) fn withdraw(&mut self, key: u64) {
+        self.learnt.find(key).map(|at| self.learnt.remove(at));
     }
 
     /// What a known datagram queue pair serves; `None`: it is not known.

@@ -21,7 +21,6 @@ const ANSWERS_PER_SECOND: u32 = 1000;
 const NS_PER_S: u64 = 1_000_000_000;
 const PROTOCOL_TCP: u8 = 6;
 const TCP_LEN: usize = 20;
-const ETHERNET_LEN: usize = 14;
 const HOP_LIMIT: u8 = 64;
 /// Bytes of the packet that an ICMP answer quotes, at most: its headers.
 const QUOTED_MAX: usize = 96;
@@ -74,7 +73,7 @@ impl Refusal {
 
     /// Refuses any other packet.
     pub(super) fn refuse(&mut self, now: Time, bytes: &[u8], parsed: &Parsed, whom: Answered) {
-        if usize::from(parsed.network_offset) < ETHERNET_LEN {
+        if !mtu::is_between_hosts(parsed) {
             return;
         }
         if whom != Answered::Receiver && self.may(now) {
@@ -163,6 +162,8 @@ impl Written {
         segment[16..18].copy_from_slice(&sum.to_be_bytes());
         let at = self.head(bytes, parsed, TCP_LEN)?;
         self.bytes.get_mut(at..at + TCP_LEN)?.copy_from_slice(&segment);
+        let answer = self.bytes.get_mut(..at + TCP_LEN)?;
+        mtu::set_session_len(answer, usize::from(parsed.network_offset));
         Some(at + TCP_LEN)
     }
 

@@ -376,7 +376,8 @@ impl Plain {
         let observation = self.observation(side, frame, parsed);
         let seen = self.meter.observe_at(&observation, place);
         let Self { access, detection, meter, gate, .. } = self;
-        let mut judged = match (access, &parsed.rdma) {
+        let mut access = access.as_mut();
+        let mut judged = match (&mut access, &parsed.rdma) {
             (None, _) => Ok(()),
             (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma, meter),
             (Some(access), None) => access.judge_other(parsed),
@@ -386,6 +387,9 @@ impl Plain {
             judged = detection.judge(side, frame, parsed, seen.icrc, is_spared);
             if judged.is_err() {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
+                if let Some(access) = access.filter(|_| parsed.rdma.is_some()) {
+                    access.unlearn(meter);
+                }
             }
         }
         if judged.is_ok()

@@ -3,7 +3,9 @@
 use super::judged::Gateway;
 use super::judged::cm::{Exchange, message, serves};
 use super::talk::{A, B, End, Packet};
-use weir_engine::access::{AccessAction, AccessPolicy, AccessState, Operation};
+use weir_engine::access::{
+    AccessAction, AccessPolicy, AccessState, Line, Operation, Operations, Party, Terms,
+};
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::cm::{MESSAGE_LEN, attribute};
 
@@ -39,6 +41,30 @@ mod learn {
         assert_eq!((told[0].dropped, &told[0].line), (Some(DropReason::QpForged), &None));
         assert_eq!((told[0].operation, told[1].operation), (Operation::Write, Operation::Other));
         assert!(told[0].memory.is_some() && told.iter().all(|it| !it.passes()));
+    }
+
+    #[test]
+    fn a_packet_that_may_not_pass_shows_nobody_s_queue_pair() {
+        let lines = vec![Line {
+            name: "sends".into(),
+            from: Party::any(),
+            to: Party::any(),
+            operations: Operations::of([Operation::Send]),
+            terms: Terms::default(),
+            limits: None,
+            action: AccessAction::Allow,
+            log: false,
+        }];
+        let mut gateway = Gateway::with_state(lines, AccessAction::Deny, AccessState::Learn);
+        for _ in 0..2 {
+            gateway.drops(&[C.write_only(1)], DropReason::AccessDenied);
+        }
+        gateway.passes(&[B.send_only(1)]);
+        gateway.drops(&[C.send_only(2)], DropReason::QpForged);
+        // What one may not do takes nothing from who may do other things.
+        gateway.drops(&[B.write_only(2)], DropReason::AccessDenied);
+        gateway.passes(&[B.send_only(2)]);
+        gateway.drops(&[C.send_only(3)], DropReason::QpForged);
     }
 
     #[test]

@@ -175,6 +175,56 @@ fn nobody_is_told_where_the_gateway_itself_is_the_receiver() {
     assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 1);
 }
 
+#[test]
+fn no_group_is_answered_and_nobody_in_its_name() {
+    let rules = "rejectboth ip any any -> any any (content:\"evil\"; sid:1;)";
+    for (from, to) in [
+        (ATTACKER, [224, 0, 0, 5]),
+        (ATTACKER, [255; 4]),
+        ([0; 4], VICTIM),
+        ([127, 0, 0, 1], VICTIM),
+        ([239, 1, 1, 1], VICTIM),
+    ] {
+        let mut gateway = gateway(rules, |_| ());
+        let mut tcp = segment(80, PSH | ACK, [7, 1], b"so evil");
+        tcp[26..30].copy_from_slice(&from);
+        tcp[30..34].copy_from_slice(&to);
+        tcp[24..26].fill(0);
+        let sum = Sum::new().with(&tcp[14..34]).checksum();
+        tcp[24..26].copy_from_slice(&sum.to_be_bytes());
+        let udp = ipv4(from, to, 17, 0, &udp_payload(99, b"so evil"));
+        assert!(gateway.receive(Side::Wire, &[tcp, udp]).is_empty(), "{from:?} {to:?}");
+        assert_eq!(gateway.dropped(Side::Wire, DropReason::Rule), 2);
+    }
+    // By its frame alone.
+    let mut gateway = gateway(rules, |_| ());
+    let mut tcp = segment(80, PSH | ACK, [7, 1], b"so evil");
+    tcp[..6].fill(0xff);
+    assert!(gateway.receive(Side::Wire, &[tcp]).is_empty());
+}
+
+#[test]
+fn an_answer_within_a_session_of_pppoe_has_its_own_length() {
+    for packet in [
+        segment(80, PSH | ACK, [7, 1], b"so evil"),
+        ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"so evil")),
+    ] {
+        let mut gateway =
+            gateway("reject ip any any -> any any (content:\"evil\"; sid:1;)", |_| ());
+        let mut framed = packet[..12].to_vec();
+        framed.extend([0x88, 0x64, 0x11, 0, 0, 7]);
+        framed.extend((packet.len() as u16 - 14 + 2).to_be_bytes());
+        framed.extend([0, 0x21]);
+        framed.extend(&packet[14..]);
+        let answers = gateway.receive(Side::Wire, &[framed]);
+        let [(_, answer)] = answers.as_slice() else { panic!("{} answers", answers.len()) };
+        let answer = &answer.bytes;
+        let [high, low] = [answer[18], answer[19]];
+        assert_eq!(usize::from(u16::from_be_bytes([high, low])), answer.len() - 20);
+        assert_eq!(answer[12..18], [0x88, 0x64, 0x11, 0, 0, 7]);
+    }
+}
+
 /// A UDP packet with that text, to port 99 or from there.
 fn datagram(from: [u8; 4], to: [u8; 4], port: u16, text: &[u8]) -> Vec<u8> {
     let mut packet = ipv4(from, to, 17, 0, &udp_payload(port, text));

@@ -97,7 +97,7 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
             by_keyword: report.by_keyword(),
         })?;
     } else {
-        for it in &report.refused {
+        for it in report.refused.iter().chain(&report.unused) {
             println!("{}", line(it));
         }
         println!(
@@ -109,7 +109,7 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
             report.refused.len()
         );
     }
-    let all_run = report.refused.is_empty() && report.enabled > 0;
+    let all_run = report.refused.is_empty() && report.unused.is_empty() && report.enabled > 0;
     Ok(if all_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

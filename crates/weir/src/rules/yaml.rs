@@ -26,6 +26,16 @@ pub(super) struct Yaml {
     includes: usize,
 }
 
+/// All keys of a suricata.yaml, and of those that it includes.
+///
+/// # Errors
+/// A file cannot be read, or is no YAML.
+pub(crate) fn keys(path: &Path) -> Result<Map<String, Value>> {
+    let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+    let yaml = Yaml::all(&text(path)?, folder);
+    Ok(yaml.with_context(|| format!("{} is not understood", path.display()))?.keys)
+}
+
 impl Yaml {
     /// # Errors
     /// A file cannot be read, is no YAML, or has nothing that is read here and something else.
@@ -35,8 +45,7 @@ impl Yaml {
     }
 
     fn of(text: &str, folder: PathBuf) -> Result<Self> {
-        let mut yaml = Self { folder, ..Self::default() };
-        yaml.add(text)?;
+        let yaml = Self::all(text, folder)?;
         let sections = ["address-groups", "port-groups", "host-os-policy", "datasets"];
         let is_known = |key: &str| yaml.section(key).is_some_and(|it| !it.is_empty());
         let has_files = FILES.iter().any(|it| yaml.keys.contains_key(*it));
@@ -47,6 +56,12 @@ impl Yaml {
                 FILES.map(|it| format!("`{it}`")).join(", ")
             );
         }
+        Ok(yaml)
+    }
+
+    fn all(text: &str, folder: PathBuf) -> Result<Self> {
+        let mut yaml = Self { folder, ..Self::default() };
+        yaml.add(text)?;
         Ok(yaml)
     }
 

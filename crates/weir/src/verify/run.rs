@@ -32,7 +32,12 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     text.set_options(load_options(case)?);
     let loaded = text.compile()?;
     // A rule that says itself that it is not for us is left out, and nothing is wrong.
-    let refused = loaded.report.refused.iter().filter(|it| it.keyword != "requires");
+    let refused = loaded
+        .report
+        .refused
+        .iter()
+        .chain(&loaded.report.unused)
+        .filter(|it| it.keyword != "requires");
     let refused = refused.map(|it| {
         let sid = it.sid.unwrap_or_default();
         format!("rule {sid} does not run: {}: {}", it.keyword, it.reason)
