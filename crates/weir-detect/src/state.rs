@@ -279,7 +279,12 @@ impl Thresholds {
         let rate = self.rates.get(now, key, fresh, |it| it.is_old(now))?;
         match rate.until {
             Some(until) if now < until => return Some(true),
-            Some(_) => *rate = fresh,
+            // As by Suricata, the match that finds the time over is not counted, and those before
+            // it still are.
+            Some(_) => {
+                rate.until = None;
+                return Some(false);
+            }
             None => {}
         }
         if rate.count.is_over(now, filter.seconds) {
@@ -288,7 +293,9 @@ impl Thresholds {
         rate.count.matches = rate.count.matches.saturating_add(1);
         let is_too_often = rate.count.matches > filter.count.into();
         if is_too_often {
-            rate.until = Some(now.plus_ns(u64::from(filter.timeout_s) * NS_PER_S));
+            // Whole seconds, the last one included.
+            let seconds = now.0 / NS_PER_S + u64::from(filter.timeout_s) + 1;
+            rate.until = Some(Time(seconds.saturating_mul(NS_PER_S)));
         }
         let (since, until) = (rate.count.since, rate.until);
         self.unshared_rates.change(key, |it| {

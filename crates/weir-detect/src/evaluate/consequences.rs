@@ -111,7 +111,10 @@ impl Evaluator {
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
         // What a rule puts, it puts however often it has to match before it tells.
         let mut verdict = Verdict::Alert;
-        for threshold in [&rule.filter, &rule.threshold].into_iter().flatten() {
+        // What is not to be told counts for nothing, and is done each time, as by Suricata.
+        let is_suppressed = rule.is_suppressed(scene);
+        let thresholds = [&rule.filter, &rule.threshold].into_iter().flatten();
+        for threshold in thresholds.filter(|_| !is_suppressed) {
             verdict = self.threshold(index, threshold, flow, scene);
             if verdict == Verdict::NoMatch {
                 self.counters.suppressed += 1;
@@ -122,8 +125,11 @@ impl Evaluator {
             Some(scope) => scope == Scope::Flow,
             None => (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow(),
         };
-        let action = self.rated(rule, index, flow, scene);
-        let is_told = verdict == Verdict::Alert && !rule.is_silent && !rule.is_suppressed(scene);
+        let action = match is_suppressed {
+            true => rule.action,
+            false => self.rated(rule, index, flow, scene),
+        };
+        let is_told = verdict == Verdict::Alert && !rule.is_silent && !is_suppressed;
         let blocked = match action {
             // It does not match again until its time is over.
             Action::Pass if verdict == Verdict::Silent => return ControlFlow::Continue(()),

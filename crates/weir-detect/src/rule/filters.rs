@@ -90,10 +90,19 @@ impl Filter {
             (generator == 0 || rule.generator == generator) && (sid == 0 || rule.sid == sid)
         };
         for rule in rules.iter_mut().filter(is_meant) {
+            let counts =
+                rule.threshold.is_some() || rule.filter.is_some() || rule.rate.is_some();
             match &what {
-                // What is said of one rule is closer than what is said of all.
-                What::Threshold(_) if sid == 0 && rule.threshold.is_some() => {}
-                What::Threshold(threshold) => rule.threshold = Some(*threshold),
+                // One of them alone, as by Suricata: what is said of one rule is closer than what is
+                // said of all, and a threshold than a rate.
+                What::Threshold(_) | What::Rate(_) if sid == 0 && counts => {}
+                What::Rate(_) if counts => {
+                    return Err(format!("rule {sid} has a threshold already, which counts"));
+                }
+                What::Threshold(threshold) => {
+                    (rule.filter, rule.rate) = (None, None);
+                    rule.threshold = Some(*threshold);
+                }
                 What::Suppress(suppression) => rule.suppressions.push(suppression.clone()),
                 What::Rate(rate) => rule.rate = Some(*rate),
             }

@@ -9,6 +9,7 @@ mod bodies;
 mod bypasses;
 mod calls;
 mod contents;
+mod filters;
 mod forms;
 mod frames;
 mod headers;

@@ -59,6 +59,10 @@ impl Answer {
         msn: u32,
     ) -> Option<()> {
         let rdma = packet.parsed.rdma.as_ref()?;
+        // An answer asks for nothing; two gateways that refuse each other's would never stop.
+        if rdma.opcode.is_response() {
+            return None;
+        }
         let opcode = match rdma.opcode.service() {
             Service::ReliableConnection => Opcode::RC_ACKNOWLEDGE,
             Service::ExtendedReliableConnection => Opcode::XRC_ACKNOWLEDGE,
