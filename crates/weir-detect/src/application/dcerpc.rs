@@ -110,7 +110,7 @@ impl Parser for Datagrams {
         }
         object.put("activityuuid", identifier_text(&activity));
         object.put("seqnum", sequence);
-        object.put("rpc_version", "4");
+        object.put("rpc_version", "4.0");
         unit.tells("dcerpc", object.clone());
         if side == 0 && self.waiting.len() < WAITING_MAX {
             let number = unit.number;

@@ -249,6 +249,10 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     if rule.flow.only_stream == Some(true) && asks_packets {
         return Err(Refused::new("flow", "of the stream alone, and it asks for what packets have"));
     }
+    if asks_packets && asks_of_messages(rule) {
+        let why = "what packets have does not go with what is read of an application's messages";
+        return Err(Refused::new("packet", why));
+    }
     if own == P::TcpPacket && rule.flow.only_stream == Some(true) {
         return Err(Refused::new("flow", "of packets, not the stream: write `tcp`"));
     }
@@ -263,6 +267,16 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
         Some(buffer) => Err(Refused::new(buffer.name(), "the rule's protocol has no such header")),
         None => Ok(()),
     }
+}
+
+/// Whether the rule looks at what is read of an application's messages.
+fn asks_of_messages(rule: &Rule) -> bool {
+    let is_read = |it: &BufferTest| {
+        let buffer = it.key.buffer;
+        crate::buffers::protocol(buffer).is_some() || matches!(buffer, Buffer::Frame(_))
+    };
+    !(rule.units.is_empty() && rule.messages.is_empty() && rule.app_events.is_empty())
+        || rule.buffers.iter().any(is_read)
 }
 
 /// Whether contents can stand in what is made of their buffer, which for some has no capitals, or

@@ -92,7 +92,7 @@ fields! {
     ModbusAddress | Modbus;
     ModbusQuantity | Modbus;
     ModbusValue | Modbus;
-    Dnp3Function (Digits(255)) "dnp3_func" | Dnp3;
+    Dnp3Function (Digits(255)) "dnp3.func" "dnp3_func" | Dnp3;
     Dnp3Object | Dnp3;
     Dnp3Indications | Dnp3;
     NfsProcedure (WithEnds(32)) "nfs_procedure" | Nfs;
@@ -186,8 +186,8 @@ impl UnitTest {
             "krb5.ticket_encryption" => ticket_encryption(value),
             "mqtt.flags" => bits(Field::MqttFlags, &[("dup", 8), ("retain", 1)], false),
             "mqtt.connect.flags" => bits(Field::MqttConnectFlags, names::MQTT_CONNECT, false),
-            "dnp3_ind" => bits(Field::Dnp3Indications, names::DNP3_INDICATIONS, true),
-            "dnp3_obj" => dnp3_object(value),
+            "dnp3.ind" | "dnp3_ind" => bits(Field::Dnp3Indications, names::DNP3_INDICATIONS, true),
+            "dnp3.obj" | "dnp3_obj" => dnp3_object(value),
             "cip_service" => service(value),
             "websocket.flags" => {
                 bits(Field::WebsocketFlags, &[("fin", 0x80), ("comp", 0x40)], false)

@@ -156,7 +156,9 @@ impl Dnp3 {
             object.put("iin", told);
         }
         said.records.push(Record::new("dnp3", unit.number, object.clone()));
-        unit.tells("dnp3", object);
+        // An alert says of which side it speaks.
+        let side = if kind == "request" { "request" } else { "response" };
+        unit.tells("dnp3", Object::default().with(side, object));
         said.units.push(unit);
     }
 }
