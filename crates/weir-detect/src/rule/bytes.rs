@@ -84,6 +84,8 @@ pub(crate) fn is_data_at(value: &str, names: &Names) -> Result<Step, String> {
         ["relative"] | ["relative", "rawbytes"] => true,
         _ => return Err(format!("`{value}` behind isdataat")),
     };
+    let at = at.trim_start();
+    let at = at.strip_prefix('+').unwrap_or(at);
     let at = match digits(at) {
         Some(at) if at <= u16::MAX.into() => Value::Fixed(at as i64),
         Some(_) => return Err(format!("`{at}`: {} at most", u16::MAX)),
@@ -206,6 +208,9 @@ pub(crate) fn byte_jump(value: &str, names: &Names) -> Result<Step, String> {
         }
         match word.split_once(char::is_whitespace).unwrap_or((word, "")) {
             ("align", "") => jump.aligns = true,
+            ("from_beginning" | "from_end", "") if jump.from != Origin::Here => {
+                return Err("a jump is from the beginning or from the end".to_owned());
+            }
             ("from_beginning", "") => jump.from = Origin::Beginning,
             ("from_end", "") => jump.from = Origin::End,
             ("post_offset", offset) => {
@@ -280,9 +285,6 @@ pub(crate) fn byte_math(value: &str, names: &mut Names) -> Result<Step, String> 
     read.offset = offset.ok_or_else(|| missing("offset"))?;
     let operand = operand.ok_or_else(|| missing("rvalue"))?;
     let operator = operator.ok_or_else(|| missing("oper"))?;
-    if operator == Arithmetic::Divide && operand == Value::Fixed(0) {
-        return Err("byte_math divides by zero".to_owned());
-    }
     let variable = names.define(result.ok_or_else(|| missing("result"))?)?;
     Ok(Step::ByteMath { read, operator, operand, variable })
 }

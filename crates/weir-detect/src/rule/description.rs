@@ -38,7 +38,7 @@ impl Collected {
             "nfq_set_mark" => marks(value)?,
             // Certificates are in the packets that are kept.
             "tls.store" | "tls_store" => {}
-            "alert" if value.is_empty() => self.tells_pass = true,
+            "alert" if value.is_empty() => (self.tells_pass, self.is_silent) = (true, false),
             _ => return Ok(false),
         }
         Ok(true)

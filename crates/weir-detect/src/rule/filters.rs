@@ -90,8 +90,7 @@ impl Filter {
             (generator == 0 || rule.generator == generator) && (sid == 0 || rule.sid == sid)
         };
         for rule in rules.iter_mut().filter(is_meant) {
-            let counts =
-                rule.threshold.is_some() || rule.filter.is_some() || rule.rate.is_some();
+            let counts = rule.threshold.is_some() || rule.filter.is_some() || rule.rate.is_some();
             match &what {
                 // One of them alone, as by Suricata: what is said of one rule is closer than what is
                 // said of all, and a threshold than a rate.

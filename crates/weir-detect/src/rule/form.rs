@@ -32,6 +32,25 @@ const BARE: [&str; 22] = [
     "domain",
     "tld",
 ];
+/// Keywords whose value Suricata refuses in quotes.
+const UNQUOTED: [&str; 16] = [
+    "id",
+    "ttl",
+    "seq",
+    "ack",
+    "itype",
+    "icode",
+    "icmp_id",
+    "icmp_seq",
+    "tcp.mss",
+    "tcp.wscale",
+    "tls.version",
+    "tls_cert_notafter",
+    "tls_cert_notbefore",
+    "classtype",
+    "metadata",
+    "reference",
+];
 /// Keywords that nothing is compared with: old rules have Latin-1 in them.
 const TOLD: [&str; 3] = ["msg", "reference", "metadata"];
 
@@ -45,6 +64,9 @@ pub(super) fn check(before: &[Setting<'_>], option: &Setting<'_>) -> Result<(), 
     let is_place = name.starts_with("http_") && Buffer::from_modifier(name).is_some();
     if !value.is_empty() && (BARE.contains(&name) || is_place) {
         return refused("nothing stands behind it");
+    }
+    if value.trim_start().starts_with('"') && UNQUOTED.contains(&name) {
+        return refused("it takes no quotes");
     }
     // What is not UTF-8 was read as that letter: the bytes that were meant are lost.
     if value.contains(char::REPLACEMENT_CHARACTER) && !TOLD.contains(&name) {
@@ -78,6 +100,12 @@ mod tests {
             assert!(is_right(&[(name, "")]) && !is_right(&[(name, "1")]), "{name}");
         }
         assert!(is_right(&[("uricontent", "\"a\"")]), "a content, for all that it names a buffer");
+    }
+
+    #[test]
+    fn some_take_no_quotes() {
+        assert!(is_right(&[("ttl", "5")]) && !is_right(&[("ttl", "\"5\"")]));
+        assert!(is_right(&[("tos", "\"5\"")]) && is_right(&[("metadata", "a \"b\"")]));
     }
 
     #[test]

@@ -483,9 +483,11 @@ fn but_one(value: &str) -> Result<Numbers, String> {
 
 /// `tos:8`, `tos:!8`, `tos:x10`
 fn traffic_class(value: &str) -> Result<Numbers, String> {
-    let (is_negated, text) = match value.trim().strip_prefix('!') {
+    let text = value.trim();
+    let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
+    let (is_negated, text) = match text.strip_prefix('!') {
         Some(rest) => (true, rest.trim()),
-        None => (false, value.trim()),
+        None => (false, text),
     };
     let number = match text.strip_prefix(['x', 'X']) {
         Some(hex) => u8::from_str_radix(hex, 16).ok(),
@@ -554,6 +556,7 @@ const IP_PROTOCOLS: [(&str, u8); 44] = [
 
 fn ip_protocol(value: &str) -> Result<Numbers, String> {
     let text = value.trim();
+    let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
     let (sign, name) = match text.split_at_checked(1) {
         Some((sign @ ("!" | "<" | ">"), name)) => (sign, name.trim_start()),
         _ => ("", text),

@@ -316,6 +316,12 @@ impl Collected {
             Some(buffer) if self.sticky.is_none() => {
                 self.push_into(buffer, Step::Pcre(expression));
             }
+            Some(named)
+                if named != Buffer::FileData
+                    && self.sticky.is_some_and(|it| it != named && it != Buffer::Payload) =>
+            {
+                return Err("its flag names a buffer, and another is named before".to_owned());
+            }
             _ => self.push(Step::Pcre(expression)),
         }
         Ok(())

@@ -26,15 +26,24 @@ pub(crate) fn parse(
     names: &mut Names,
     bits: &mut BitNames,
 ) -> Result<(Pcre, Option<Buffer>), String> {
-    let (is_negated, text) = unquoted(value);
-    let text = text.trim_start().strip_prefix('/').ok_or("pcre begins with `/`")?;
+    let (mut is_negated, text) = unquoted(value);
+    let mut text = text.trim_start();
+    // A negation may stand within the quotes.
+    if let Some(rest) = text.strip_prefix('!') {
+        (is_negated, text) = (true, rest.trim_start());
+    }
+    let text = text.strip_prefix('/').ok_or("pcre begins with `/`")?;
     let (pattern, rest) = text.rsplit_once('/').ok_or("pcre ends with `/`")?;
     let (flags, variables) = rest.split_once(',').unwrap_or((rest, ""));
     let mut builder = RegexBuilder::new();
     let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
     let mut is_end_alone = false;
     for flag in flags.trim_end_matches('"').chars() {
-        let mut in_buffer = |named| buffer = Some(named);
+        let mut others = 0;
+        let mut in_buffer = |named| {
+            others += usize::from(buffer.is_some());
+            buffer = Some(named);
+        };
         match flag {
             'i' => _ = builder.caseless(true),
             'm' => _ = builder.multi_line(true),
@@ -58,6 +67,9 @@ pub(crate) fn parse(
             'V' => in_buffer(Buffer::HttpUserAgent),
             'W' => in_buffer(Buffer::HttpHost),
             other => return Err(format!("flag `{other}`")),
+        }
+        if others > 0 {
+            return Err(format!("flags `{flags}`: they name two buffers"));
         }
     }
     let pattern = match is_end_alone && !flags.contains('m') {

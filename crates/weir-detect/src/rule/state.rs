@@ -380,10 +380,14 @@ pub(crate) fn x_bits(value: &str, names: &mut BitNames) -> Result<Option<BitTest
     let mut parts = value.split(',').map(str::trim);
     let verb = parts.next().unwrap_or_default();
     if verb == "noalert" {
-        return Ok(None);
+        return match parts.next() {
+            None => Ok(None),
+            Some(name) => Err(format!("`{name}` behind xbits:noalert")),
+        };
     }
     let verb = bit_verb(verb)?;
-    let name = parts.next().filter(|it| !it.is_empty()).ok_or("xbits without a name")?;
+    let is_name = |it: &&str| !it.is_empty() && !it.contains(char::is_whitespace);
+    let name = parts.next().filter(is_name).ok_or("xbits without a name, of one word")?;
     let (mut scope, mut expire_s) = (None, None);
     for part in parts {
         match part.split_once(char::is_whitespace).map(|(word, it)| (word, it.trim())) {
@@ -436,8 +440,9 @@ pub(crate) fn flow_integer(value: &str, names: &mut BitNames) -> Result<BitTest,
         is_name.then(|| names.number(&format!("integer {name}"))).ok_or_else(wrong)
     };
     let (name, verb) = match parts.as_slice() {
-        [name, "isset" | "isdefined"] => (name, BitVerb::IsDefined(true)),
-        [name, "notset" | "isnotset" | "isnotdefined"] => (name, BitVerb::IsDefined(false)),
+        // What stands behind it is passed over.
+        [name, "isset" | "isdefined", ..] => (name, BitVerb::IsDefined(true)),
+        [name, "notset" | "isnotset" | "isnotdefined", ..] => (name, BitVerb::IsDefined(false)),
         [name, operator, amount] => {
             let amount = match amount.starts_with(|it: char| it.is_ascii_digit()) {
                 true => Amount::Fixed(bounded(amount, u32::MAX.into())? as i64),

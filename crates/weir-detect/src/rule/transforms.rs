@@ -39,8 +39,8 @@ pub(super) fn parse(name: &str, value: &str) -> Result<Option<Transform>, String
         "pcrexform" => {
             let text = unquoted(value).1;
             let regex = pcre::bounded(text)?;
-            if regex.captures_len() < 2 {
-                return Err("an expression without a group".to_owned());
+            if regex.captures_len() != 2 {
+                return Err("an expression has one group, which is what is taken".to_owned());
             }
             Transform::Captured(Expression { text: Arc::from(text), regex })
         }

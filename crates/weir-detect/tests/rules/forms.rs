@@ -343,3 +343,36 @@ fn a_stream_as_a_frame_is_asked_for_contents_alone() {
         assert!(!runs(header, wrong), "{wrong}");
     }
 }
+
+#[test]
+fn forms_that_suricata_takes_and_refuses() {
+    let right = [
+        "content:\"a\"; isdataat:+5,relative;",
+        "byte_math:bytes 1, offset 0, oper /, rvalue 0, result r;",
+        "flowint:name,isset,1;",
+        "pcre:\"!/GET/\";",
+        "http.response_body; pcre:\"/a/Q\";",
+        "http.uri; pcre:\"/a/U\";",
+        "tos:\"5\";",
+        "dns.query; content:\"a\"; stream_size:client,>,3;",
+        "noalert; alert;",
+    ];
+    let wrong = [
+        "http.uri; content:\"a\"; ttl:5;",
+        "http.uri; content:\"a\"; tcp.hdr; content:\"b\";",
+        "app-layer-event:http.missing_host_header; flags:S;",
+        "http.host; pcre:\"/a/U\";",
+        "pcre:\"/a/UH\";",
+        "ttl:\"5\";",
+        "metadata:\"a b\";",
+        "byte_jump:2,0,from_beginning,from_end;",
+        "xbits:noalert,name,track ip_src;",
+        "http.uri; pcrexform:\"(a)(b)\"; content:\"b\";",
+    ];
+    for option in right {
+        assert!(runs("alert ip any any -> any any", option), "{option}");
+    }
+    for option in wrong {
+        assert!(!runs("alert ip any any -> any any", option), "{option}");
+    }
+}

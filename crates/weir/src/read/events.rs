@@ -171,7 +171,11 @@ impl Events {
     pub fn of_kinds(kinds: &[String]) -> Self {
         let has = |name: &str| kinds.iter().any(|it| it == name);
         if has("all") {
-            return Self::default();
+            // Frames and `netflow` are not among them: they are named beside it.
+            let kinds = || EVENT_KINDS.map(str::to_owned).to_vec();
+            let applications =
+                Applications { kinds: has("frame").then(kinds), ..Applications::default() };
+            return Self { netflow: has("netflow"), applications, ..Self::default() };
         }
         let others = ["alert", "drop", "flow", "netflow", "anomaly", "stats"];
         let applications = kinds.iter().filter(|it| !others.contains(&it.as_str())).cloned();

@@ -1,5 +1,6 @@
 //! Messages of SMB 1 (MS-CIFS s2.2.4, MS-SMB s2.2.4).
 
+use super::two::BUFFER_OVERFLOW;
 use super::{Asked, Head, LITTLE, Smb, session, share, wide};
 use crate::application::unit::Said;
 use crate::value::{Object, Value, text};
@@ -176,6 +177,7 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
         }
     });
     let is_done = head.status == 0;
+    let has_data = is_done || head.status == BUFFER_OVERFLOW;
     match (command, std::mem::take(&mut request.asked)) {
         (SESSION_SETUP, _) if words.len() >= 6 => {
             let length = if words.len() >= 8 { usize::from(LITTLE.word(words, 6)?) } else { 0 };
@@ -203,11 +205,11 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
             told.put("fuid", crate::value::hex(&file.to_le_bytes(), ""));
             smb.open(file.into(), name, head, said);
         }
-        (READ, Asked::Read(file, _)) if is_done => {
+        (READ, Asked::Read(file, _)) if has_data => {
             let data = body.named(LITTLE.word(words, 12)?, LITTLE.word(words, 10)?)?;
             smb.content((1, file), (None, data, 0), head, said);
         }
-        (TRANSACTION, Asked::Pipe(file)) if is_done => {
+        (TRANSACTION, Asked::Pipe(file)) if has_data => {
             let data = body.named(LITTLE.word(words, 14)?, LITTLE.word(words, 12)?)?;
             smb.content((1, file), (None, data, 0), head, said);
         }

@@ -13,6 +13,8 @@ const MESSAGES_MAX: usize = 64;
 /// A message of the server, and one that will be answered later.
 const FROM_SERVER: u32 = 1;
 const STATUS_PENDING: u32 = 0x103;
+/// What was asked for is there, and more of its message waits in the pipe (MS-ERREF s2.3.1).
+pub(super) const BUFFER_OVERFLOW: u32 = 0x8000_0005;
 /// A call over a pipe (MS-FSCC s2.3).
 const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
 /// Seconds between the beginnings of time of Windows and of Unix.
@@ -201,6 +203,7 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
         }
     });
     let is_done = head.status == 0;
+    let has_data = is_done || head.status == BUFFER_OVERFLOW;
     match (head.command, std::mem::take(&mut request.asked)) {
         (SESSION_SETUP, _) => {
             let place = (LITTLE.word(body, 4), LITTLE.word(body, 6));
@@ -229,7 +232,7 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
             smb.open(file_identifier(body, 64)?, name, head, said);
         }
         (CREATE, Asked::File(_)) => super::nothing_opened(&mut told),
-        (READ, Asked::Read(file, at)) if is_done => {
+        (READ, Asked::Read(file, at)) if has_data => {
             let length = LITTLE.long(body, 4)?;
             if Smb::is_too_much(length, smb.moved_max[0]) {
                 smb.odd(AppEvent::SmbReadSize, said);
@@ -241,7 +244,7 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
         }
         // Its client has not waited for what it read.
         (CLOSE, Asked::Close(file)) if is_done => smb.close(file, said),
-        (IOCTL, Asked::Pipe(file)) if is_done => {
+        (IOCTL, Asked::Pipe(file)) if has_data => {
             let data = named(bytes, LITTLE.long(body, 32)?, LITTLE.long(body, 36)?)?;
             smb.content((1, file), (None, data, 0), head, said);
         }
