@@ -43,9 +43,11 @@ struct Exchange {
     side: usize,
     identifier: Option<u16>,
     object: Object,
+    /// What rules look at so far.
+    unit: Unit,
     messages: u32,
 }
-heap_size!(Exchange { object });
+heap_size!(Exchange { object, unit });
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -230,8 +232,14 @@ impl Mqtt {
                     if self.unanswered.make_room(&mut self.waiting, WAITING_MAX) {
                         unit.odd(AppEvent::MqttMany);
                     }
-                    let exchange = Exchange { number, side, identifier, object, messages: 0 };
-                    self.waiting.push_back(exchange);
+                    self.waiting.push_back(Exchange {
+                        number,
+                        side,
+                        identifier,
+                        object,
+                        unit: unit.clone(),
+                        messages: 0,
+                    });
                     said.units.push(unit);
                 } else {
                     said.message(unit, side);
@@ -261,6 +269,8 @@ impl Mqtt {
             unit.odd(AppEvent::MqttManyMessages);
         }
         unit.tells("mqtt", exchange.object.clone());
+        unit.go_on_from(&exchange.unit);
+        exchange.unit.clone_from(&unit);
         if !matches!(kind, PUBREC | PUBREL) {
             let told = self.waiting.remove(place);
             let record = |it: Exchange| Record::new("mqtt", it.number, it.object).from(it.side);
@@ -593,5 +603,8 @@ mod tests {
         assert_eq!(odd, [false, true, false]);
         let [answer] = &said.later[..] else { panic!("{said:?}") };
         assert_eq!((answer.number, answer.numbers(Field::MqttReason).next()), (0, Some(0)));
+        let kinds: Vec<i64> = answer.numbers(Field::MqttType).collect();
+        assert_eq!(kinds, [1, 2], "a transaction has all its messages");
+        assert!(answer.each(Buffer::MqttPassword, &mut |it| it == b"pass"));
     }
 }

@@ -97,6 +97,14 @@ impl Unit {
         }
     }
 
+    /// Puts what an earlier unit of the same transaction had before what this one has.
+    pub(crate) fn go_on_from(&mut self, before: &Self) {
+        let texts = before.texts.iter().cloned().chain(std::mem::take(&mut self.texts));
+        self.texts = texts.take(FIELDS_MAX).collect();
+        let numbers = before.numbers.iter().copied().chain(std::mem::take(&mut self.numbers));
+        self.numbers = numbers.take(FIELDS_MAX).collect();
+    }
+
     pub(crate) fn has_texts(&self) -> bool {
         !self.texts.is_empty()
     }
