@@ -332,11 +332,15 @@ impl Data {
         !matches!(self.announced.command.as_slice(), b"LIST" | b"NLST" | b"MLSD")
     }
 
+    fn command(&self) -> i64 {
+        if self.announced.command == b"RETR" { 1 } else { 2 }
+    }
+
     fn unit(&self) -> Unit {
         let mut unit = Unit::new(Protocol::FtpData, 0);
         unit.text(Buffer::FileName, &self.announced.file);
         unit.text(Buffer::FileData, &self.file.bytes);
-        unit.number(Field::FtpDataCommand, if self.announced.command == b"RETR" { 1 } else { 2 });
+        unit.number(Field::FtpDataCommand, self.command());
         unit.tells("ftp_data", self.object());
         unit
     }
@@ -361,7 +365,14 @@ impl Parser for Data {
         if bytes.is_empty() || !is_worth {
             return;
         }
-        self.looked_at = kept.len();
+        if self.looked_at == 0 {
+            // The command is of both sides, whichever opened the connection.
+            let mut command = Unit::new(Protocol::FtpData, 0);
+            command.number(Field::FtpDataCommand, self.command());
+            command.tells("ftp_data", self.object());
+            said.later.push(command);
+        }
+        self.looked_at = self.file.bytes.len();
         said.units.push(self.unit());
     }
 
@@ -413,7 +424,7 @@ mod tests {
             let mut data = Data::new(announced.announced.into_iter().next().unwrap());
             let mut said = Said { is_inline, ..Said::default() };
             (0..9).for_each(|_| data.take(0, &[b'x'; 10_000], &mut said));
-            assert_eq!(said.units.len(), looks);
+            assert_eq!((said.units.len(), said.later.len()), (looks, 1));
         }
     }
 
