@@ -110,24 +110,19 @@ impl Evaluator {
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
         // What a rule puts, it puts however often it has to match before it tells.
-        let mut verdict = Verdict::Alert;
-        // What is not to be told counts for nothing, and is done each time, as by Suricata.
         let is_suppressed = rule.is_suppressed(scene);
-        let thresholds = [&rule.filter, &rule.threshold].into_iter().flatten();
-        for threshold in thresholds.filter(|_| !is_suppressed) {
-            verdict = self.threshold(index, threshold, flow, scene);
-            if verdict == Verdict::NoMatch {
-                self.counters.suppressed += 1;
-                return ControlFlow::Continue(());
-            }
+        let (verdict, action) = match is_suppressed {
+            // It counts for nothing, and is done each time (docs/adr/0304).
+            true => (Verdict::Alert, rule.action),
+            false => self.counted((rule, index), flow, scene),
+        };
+        if verdict == Verdict::NoMatch {
+            self.counters.suppressed += 1;
+            return ControlFlow::Continue(());
         }
         let is_of_flow = match rule.scope {
             Some(scope) => scope == Scope::Flow,
             None => (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow(),
-        };
-        let action = match is_suppressed {
-            true => rule.action,
-            false => self.rated(rule, index, flow, scene),
         };
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !is_suppressed;
         let blocked = match action {
@@ -169,6 +164,23 @@ impl Evaluator {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// What the rule's thresholds say of one more match, and what is done then.
+    fn counted(
+        &mut self,
+        (rule, index): (&Rule, RuleIndex),
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+    ) -> (Verdict, Action) {
+        let mut verdict = Verdict::Alert;
+        for threshold in [&rule.filter, &rule.threshold].into_iter().flatten() {
+            verdict = self.threshold(index, threshold, flow, scene);
+            if verdict == Verdict::NoMatch {
+                return (verdict, rule.action);
+            }
+        }
+        (verdict, self.rated(rule, index, flow, scene))
     }
 
     fn put_bits(&mut self, (rule, index): (&Rule, RuleIndex), flow: &mut Flow, scene: &Scene<'_>) {

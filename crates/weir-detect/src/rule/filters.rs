@@ -92,8 +92,8 @@ impl Filter {
         for rule in rules.iter_mut().filter(is_meant) {
             let counts = rule.threshold.is_some() || rule.filter.is_some() || rule.rate.is_some();
             match &what {
-                // One of them alone, as by Suricata: what is said of one rule is closer than what is
-                // said of all, and a threshold than a rate.
+                // One of them alone, as by Suricata (docs/adr/0304): what is said of one rule is
+                // closer than what is said of all, and a threshold than a rate.
                 What::Threshold(_) | What::Rate(_) if sid == 0 && counts => {}
                 What::Rate(_) if counts => {
                     return Err(format!("rule {sid} has a threshold already, which counts"));

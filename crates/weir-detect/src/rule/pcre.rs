@@ -39,11 +39,6 @@ pub(crate) fn parse(
     let (mut is_relative, mut buffer, mut prefix) = (false, None, String::new());
     let mut is_end_alone = false;
     for flag in flags.trim_end_matches('"').chars() {
-        let mut others = 0;
-        let mut in_buffer = |named| {
-            others += usize::from(buffer.is_some());
-            buffer = Some(named);
-        };
         match flag {
             'i' => _ = builder.caseless(true),
             'm' => _ = builder.multi_line(true),
@@ -54,22 +49,11 @@ pub(crate) fn parse(
             'R' => is_relative = true,
             'E' => is_end_alone = true,
             'B' | 'O' => {}
-            'U' => in_buffer(Buffer::HttpUri),
-            'I' => in_buffer(Buffer::HttpUriRaw),
-            'P' => in_buffer(Buffer::HttpRequestBody),
-            'Q' => in_buffer(Buffer::FileData),
-            'H' => in_buffer(Buffer::HttpHeader),
-            'D' => in_buffer(Buffer::HttpHeaderRaw),
-            'M' => in_buffer(Buffer::HttpMethod),
-            'C' => in_buffer(Buffer::HttpCookie),
-            'S' => in_buffer(Buffer::HttpStatusCode),
-            'Y' => in_buffer(Buffer::HttpStatusMessage),
-            'V' => in_buffer(Buffer::HttpUserAgent),
-            'W' => in_buffer(Buffer::HttpHost),
-            other => return Err(format!("flag `{other}`")),
-        }
-        if others > 0 {
-            return Err(format!("flags `{flags}`: they name two buffers"));
+            other => match buffer_of(other) {
+                Some(named) if buffer.is_none() => buffer = Some(named),
+                Some(_) => return Err(format!("flags `{flags}`: they name two buffers")),
+                None => return Err(format!("flag `{other}`")),
+            },
         }
     }
     let pattern = match is_end_alone && !flags.contains('m') {
@@ -99,6 +83,25 @@ pub(crate) fn parse(
         return Err("more captures than groups".to_owned());
     }
     Ok((Pcre { regex, is_negated, is_relative, leads: false, captures }, buffer))
+}
+
+/// The buffer that a flag names.
+fn buffer_of(flag: char) -> Option<Buffer> {
+    Some(match flag {
+        'U' => Buffer::HttpUri,
+        'I' => Buffer::HttpUriRaw,
+        'P' => Buffer::HttpRequestBody,
+        'Q' => Buffer::FileData,
+        'H' => Buffer::HttpHeader,
+        'D' => Buffer::HttpHeaderRaw,
+        'M' => Buffer::HttpMethod,
+        'C' => Buffer::HttpCookie,
+        'S' => Buffer::HttpStatusCode,
+        'Y' => Buffer::HttpStatusMessage,
+        'V' => Buffer::HttpUserAgent,
+        'W' => Buffer::HttpHost,
+        _ => return None,
+    })
 }
 
 /// The same expression, whose `$` is the very end and not a line's that ends it too (`E`).
