@@ -78,8 +78,9 @@ impl Engine {
     }
 
     /// The first piece of a datagram that does not fit where it goes, if there is one, which is
-    /// counted by whoever refuses it. The others are dropped, and counted as too big: those that went on would
-    /// wait at their receiver, for the next datagram of this number, which is judged without them.
+    /// counted by whoever refuses it. The others are dropped, and counted as too big: those that
+    /// went on would wait at their receiver, for the next datagram of this number, which is judged
+    /// without them.
     pub fn drop_but_misfit(&mut self, onward: &[Onward], pieces: &[Frame<'_>]) -> Option<usize> {
         let misfit = onward.iter().zip(pieces).position(|(way, piece)| !self.fits(*way, piece))?;
         for (_, onward) in onward.iter().enumerate().filter(|it| it.0 != misfit) {
