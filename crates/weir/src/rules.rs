@@ -207,15 +207,15 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
 /// # Errors
 /// A file cannot be read, or is none of its kind.
 pub fn read_with(paths: &[PathBuf], yaml: Option<&Path>, lists: &Lists) -> Result<Text> {
+    let path = yaml.unwrap_or(Path::new("")).display();
+    let unusable = || format!("{path} cannot be used");
     let yaml = yaml.map(Yaml::read).transpose()?;
-    let mut variables = match &yaml {
-        Some(yaml) => yaml.variables()?,
-        None => Variables::default(),
-    };
+    let of_yaml = yaml.as_ref().map(Yaml::variables).transpose().with_context(unusable)?;
+    let mut variables = of_yaml.unwrap_or_default();
     let mut unread = addresses::read_lists(&mut variables, lists)?;
     let mut read = read(paths, variables)?;
     if let Some(yaml) = &yaml {
-        let (reputation, warning) = yaml.reputation()?;
+        let (reputation, warning) = yaml.reputation().with_context(unusable)?;
         read.options.reputation = reputation;
         unread.extend(warning);
         unread.extend(read.add_files_of(yaml));

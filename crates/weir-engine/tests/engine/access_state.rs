@@ -1,11 +1,16 @@
 //! Whom a queue pair number belongs to: connections that managers agreed, and first packets.
 
+use std::sync::Arc;
+
 use super::judged::Gateway;
 use super::judged::cm::{Exchange, message, serves};
 use super::talk::{A, B, End, Packet};
+use weir_detect::{Expected, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::access::{
     AccessAction, AccessPolicy, AccessState, Line, Operation, Operations, Party, Terms,
 };
+use weir_engine::detect::{RuleMode, Rules};
+use weir_engine::pipeline::Associations;
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::cm::{MESSAGE_LEN, attribute};
 
@@ -65,6 +70,27 @@ mod learn {
         gateway.drops(&[B.write_only(2)], DropReason::AccessDenied);
         gateway.passes(&[B.send_only(2)]);
         gateway.drops(&[C.send_only(3)], DropReason::QpForged);
+    }
+
+    #[test]
+    fn nor_does_one_that_a_rule_drops() {
+        let text = "drop rdma 10.0.0.3 any -> any any (sid:1;)".to_owned();
+        let source = RuleSource { name: "test".into(), text };
+        let loaded =
+            RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
+        let mut gateway = gateway(AccessState::Learn);
+        let mut policy = gateway.engine.policy().clone();
+        policy.rules = Some(Rules {
+            set: Arc::new(loaded.rules),
+            mode: RuleMode::Enforce,
+            limits: Limits { flows: 64, ..Limits::default() },
+            tells_records: false,
+            expected: Expected::default(),
+        });
+        gateway.engine.swap(policy, Associations::default()).unwrap();
+        gateway.drops(&[C.send_only(1)], DropReason::Rule);
+        gateway.passes(&[B.send_only(1)]);
+        gateway.drops(&[C.send_only(2)], DropReason::QpForged);
     }
 
     #[test]

@@ -96,6 +96,37 @@ fn calls_go_over_pipes() {
 }
 
 #[test]
+fn an_answer_of_a_pipe_may_come_in_parts() {
+    let mut ioctl = vec![0; 56];
+    let asked = call(0, b"\0\0\0\0\0\0\x0f\0stub");
+    (ioctl[0], ioctl[24], ioctl[28]) = (57, 120, asked.len() as u8);
+    ioctl[4..8].copy_from_slice(&0x0011_c017_u32.to_le_bytes());
+    ioctl[8..24].copy_from_slice(&OPENED);
+    ioctl.extend(asked);
+    let whole = call(2, b"\0\0\0\0\0\0\0\0answer");
+    let (first, rest) = whole.split_at(27);
+    let mut part = vec![0; 48];
+    (part[0], part[32], part[36]) = (49, 112, first.len() as u8);
+    part.extend(first);
+    let mut part = two(11, true, 3, 5, &part);
+    // There is more (STATUS_BUFFER_OVERFLOW).
+    part[4 + 8..4 + 12].copy_from_slice(&0x8000_0005_u32.to_le_bytes());
+    let mut read = vec![0; 48];
+    (read[0], read[4]) = (49, rest.len() as u8);
+    read[16..32].copy_from_slice(&OPENED);
+    let mut last = vec![0; 16];
+    (last[0], last[2], last[4]) = (17, 80, rest.len() as u8);
+    last.extend(rest);
+    let told = said(&[
+        (0, two(11, false, 3, 5, &ioctl)),
+        (1, part),
+        (0, two(8, false, 4, 5, &read)),
+        (1, two(8, true, 4, 5, &last)),
+    ]);
+    assert!(told.units.iter().any(|it| has(it, Buffer::DcerpcStub, b"answer")), "{told:?}");
+}
+
+#[test]
 fn who_logs_in_is_told() {
     let mut token = b"NTLMSSP\0\x03\0\0\0".to_vec();
     token.resize(64, 0);
