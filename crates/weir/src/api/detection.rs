@@ -131,6 +131,7 @@ impl DetectionSnapshot {
     /// For people.
     pub fn line(&self) -> String {
         let Self { rules, mode, packets, alerts, would_drop, .. } = self;
+        let Self { flows_evicted, bounds_reached, .. } = self;
         if *rules == 0 {
             return "  rules: NONE RUNS: nothing is looked for\n".to_owned();
         }
@@ -139,7 +140,16 @@ impl DetectionSnapshot {
             0 => String::new(),
             count => format!(", {count} packets passed that rules drop"),
         };
-        format!("  rules: {rules} run and {may}; {packets} packets, {alerts} alerts{passed}\n")
+        let mut text =
+            format!("  rules: {rules} run and {may}; {packets} packets, {alerts} alerts{passed}\n");
+        // What rules may have missed.
+        if flows_evicted + bounds_reached > 0 {
+            text += &format!(
+                "  rules: {flows_evicted} flows forgotten before their time, {bounds_reached} looks \
+                 cut short by a bound\n"
+            );
+        }
+        text
     }
 
     /// What one worker's rules did.

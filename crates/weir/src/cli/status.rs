@@ -475,6 +475,8 @@ mod tests {
         assert!(table(rules(7, "enforce")).contains("  rules: 7 run and enforce; 0 packets"));
         assert!(table(rules(7, "watch")).contains("  rules: 7 run and only watch; 0 packets"));
         assert!(table(rules(0, "enforce")).contains("  rules: NONE RUNS: nothing is looked for\n"));
+        let full = DetectionSnapshot { flows_evicted: 4, ..rules(7, "enforce") };
+        assert!(table(full).contains("  rules: 4 flows forgotten before their time, 0 looks"));
     }
 
     #[test]
