@@ -346,7 +346,8 @@ fn tunnels(case: &Case) -> TunnelPorts {
         if !case.is_on(&format!("decoder.{name}.enabled"), true) {
             return Ports::NONE;
         }
-        let Some(said) = case.setting(&format!("decoder.{name}.ports")) else { return unsaid };
+        let said = case.settings.get(&format!("decoder.{name}.ports"));
+        let Some(said) = said.map(yaml::word) else { return unsaid };
         let numbers = said.split(|it: char| !it.is_ascii_digit()).filter_map(|it| it.parse().ok());
         let numbers: Vec<u16> = numbers.take(PORTS_MAX).collect();
         match said.trim() {
