@@ -140,13 +140,13 @@ impl DetectionSnapshot {
             0 => String::new(),
             count => format!(", {count} packets passed that rules drop"),
         };
-        let mut text =
-            format!("  rules: {rules} run and {may}; {packets} packets, {alerts} alerts{passed}\n");
+        let mut text = format!("  rules: {rules} run and {may}; {packets} packets, ");
+        text += &format!("{alerts} alerts{passed}\n");
         // What rules may have missed.
         if flows_evicted + bounds_reached > 0 {
             text += &format!(
-                "  rules: {flows_evicted} flows forgotten before their time, {bounds_reached} looks \
-                 cut short by a bound\n"
+                "  rules: {flows_evicted} flows forgotten before their time, {bounds_reached} \
+                 looks cut short by a bound\n"
             );
         }
         text
