@@ -270,8 +270,9 @@ impl Mqtt {
         }
         unit.tells("mqtt", exchange.object.clone());
         unit.go_on_from(&exchange.unit);
-        exchange.unit.clone_from(&unit);
-        if !matches!(kind, PUBREC | PUBREL) {
+        if matches!(kind, PUBREC | PUBREL) {
+            exchange.unit.clone_from(&unit);
+        } else {
             let told = self.waiting.remove(place);
             let record = |it: Exchange| Record::new("mqtt", it.number, it.object).from(it.side);
             said.records.extend(told.map(record));

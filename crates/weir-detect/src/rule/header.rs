@@ -481,10 +481,15 @@ fn but_one(value: &str) -> Result<Numbers, String> {
     }
 }
 
+/// The few numbers that Suricata takes in quotes too, a sign within them.
+fn without_quotes(value: &str) -> &str {
+    let text = value.trim();
+    text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text)
+}
+
 /// `tos:8`, `tos:!8`, `tos:x10`
 fn traffic_class(value: &str) -> Result<Numbers, String> {
-    let text = value.trim();
-    let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
+    let text = without_quotes(value);
     let (is_negated, text) = match text.strip_prefix('!') {
         Some(rest) => (true, rest.trim()),
         None => (false, text),
@@ -555,8 +560,7 @@ const IP_PROTOCOLS: [(&str, u8); 44] = [
 ];
 
 fn ip_protocol(value: &str) -> Result<Numbers, String> {
-    let text = value.trim();
-    let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
+    let text = without_quotes(value);
     let (sign, name) = match text.split_at_checked(1) {
         Some((sign @ ("!" | "<" | ">"), name)) => (sign, name.trim_start()),
         _ => ("", text),

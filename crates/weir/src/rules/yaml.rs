@@ -37,6 +37,8 @@ pub(crate) fn keys(path: &Path) -> Result<Map<String, Value>> {
 }
 
 impl Yaml {
+    /// Reads one that rules are to be read with.
+    ///
     /// # Errors
     /// A file cannot be read, is no YAML, or has nothing that is read here and something else.
     pub(super) fn read(path: &Path) -> Result<Self> {
