@@ -123,6 +123,8 @@ pub struct Access {
     events_lost: u64,
     /// The queue pair that the last packet showed the owner of, and the packet's direction.
     learnt: Option<(u64, (ConversationHandle, u8))>,
+    /// Whether the last packet is a connection managers' message that is to be taken in.
+    is_to_follow: bool,
 }
 
 impl Access {
@@ -152,6 +154,7 @@ impl Access {
                 events: VecDeque::with_capacity(EVENTS_MAX),
                 events_lost: 0,
                 learnt: None,
+                is_to_follow: false,
             };
         };
         for (line, earlier) in policy.in_common(&before.policy) {
@@ -162,7 +165,8 @@ impl Access {
         access
     }
 
-    /// Whether a packet may pass that was counted as `seen`.
+    /// Whether a packet may pass that was counted as `seen`. If nothing else drops it, it has
+    /// [`Access::passed`].
     ///
     /// # Errors
     /// [`DropReason::AccessDenied`]; [`DropReason::AccessUnreadable`] for a fragment and for
@@ -182,7 +186,7 @@ impl Access {
         if packet.now >= self.look_again {
             self.look_at_time(packet.now, meter);
         }
-        self.learnt = None;
+        (self.learnt, self.is_to_follow) = (None, false);
         let operation = operation(packet.parsed, rdma);
         let judged = match operation {
             Some(operation) => self.judge_request(operation, seen, packet, rdma, meter),
@@ -193,6 +197,26 @@ impl Access {
             self.unlearn(meter);
         }
         judged
+    }
+
+    /// The packet that was judged last passes, by what else judges too: what connection managers
+    /// say by it is so (docs/adr/0305).
+    ///
+    /// # Errors
+    /// Those of [`AccessState`].
+    #[inline]
+    pub(crate) fn passed(
+        &mut self,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &mut Meter,
+    ) -> Result<(), DropReason> {
+        if !std::mem::take(&mut self.is_to_follow) {
+            return Ok(());
+        }
+        self.follow(packet, meter).inspect_err(|reason| {
+            self.tell_of_drop(*reason, Some(Operation::Connect), packet, rdma);
+        })
     }
 
     /// The packet that was judged last is dropped: it shows nobody's queue pair. Otherwise whoever
@@ -267,7 +291,8 @@ impl Access {
         if self.policy.limits_of(number).is_some() {
             self.limit(number, operation, packet, rdma)?;
         }
-        if operation == Operation::Connect { self.follow(packet, meter) } else { Ok(()) }
+        self.is_to_follow = operation == Operation::Connect;
+        Ok(())
     }
 
     /// Whether an answer may pass, or a packet that asks for nothing.

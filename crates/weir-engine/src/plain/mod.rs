@@ -252,18 +252,18 @@ impl Plain {
                 }
                 return Err(DropReason::Blocked);
             }
+            let observation = Observation {
+                now,
+                side: Some(side),
+                bytes,
+                parsed,
+                original_len,
+                segments: 1,
+                icrc: Icrc::Skip,
+            };
             if let Some(access) = access.as_mut() {
-                let packet = Observation {
-                    now,
-                    side: Some(side),
-                    bytes,
-                    parsed,
-                    original_len,
-                    segments: 1,
-                    icrc: Icrc::Skip,
-                };
                 let judged = match &parsed.rdma {
-                    Some(rdma) => access.judge(&Observed::default(), &packet, rdma, meter),
+                    Some(rdma) => access.judge(&Observed::default(), &observation, rdma, meter),
                     None => access.judge_other(parsed),
                 };
                 if is_carried && judged.is_err() {
@@ -272,19 +272,24 @@ impl Plain {
                 }
                 judged?;
             }
-            let Some(detection) = detection.as_mut() else { return Ok(()) };
-            let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
-            // Whose checksum was left to an adapter before it was put into the tunnel.
-            let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
-            let port = Some(u8::from(side == Side::Wire));
-            let packet =
-                Packet { bytes, parsed, decoded: None, is_rebuilt, is_verified, icrc: None, port };
-            let first = detection.waiting();
-            let judged = detection.judge_inside(now, &packet, is_spared, !is_carried);
-            if is_carried && detection.waiting() > first {
-                detection.note_tunnel(first, TunnelView::of(told, outer, carriers));
+            if let Some(detection) = detection.as_mut() {
+                let is_spared = gate.as_ref().is_some_and(|gate| gate.spares(parsed));
+                // Whose checksum was left to an adapter before it was put into the tunnel.
+                let is_verified = unfinished(bytes, parsed.network_offset.into()).is_some();
+                let port = Some(u8::from(side == Side::Wire));
+                let (decoded, icrc) = (None, None);
+                let packet = Packet { bytes, parsed, decoded, is_rebuilt, is_verified, icrc, port };
+                let first = detection.waiting();
+                let judged = detection.judge_inside(now, &packet, is_spared, !is_carried);
+                if is_carried && detection.waiting() > first {
+                    detection.note_tunnel(first, TunnelView::of(told, outer, carriers));
+                }
+                judged?;
             }
-            judged
+            match (access.as_mut(), &parsed.rdma) {
+                (Some(access), Some(rdma)) => access.passed(&observation, rdma, meter),
+                _ => Ok(()),
+            }
         });
         self.aside = inside.take_aside();
         if let Some(detection) = detection {
@@ -376,8 +381,7 @@ impl Plain {
         let observation = self.observation(side, frame, parsed);
         let seen = self.meter.observe_at(&observation, place);
         let Self { access, detection, meter, gate, .. } = self;
-        let mut access = access.as_mut();
-        let mut judged = match (&mut access, &parsed.rdma) {
+        let mut judged = match (access.as_mut(), &parsed.rdma) {
             (None, _) => Ok(()),
             (Some(access), Some(rdma)) => access.judge(&seen, &observation, rdma, meter),
             (Some(access), None) => access.judge_other(parsed),
@@ -387,9 +391,12 @@ impl Plain {
             judged = detection.judge(side, frame, parsed, seen.icrc, is_spared);
             if judged.is_err() {
                 detection.refuse_rdma(&observation, || requester(meter, &seen));
-                if let Some(access) = access.filter(|_| parsed.rdma.is_some()) {
-                    access.unlearn(meter);
-                }
+            }
+        }
+        if let (Some(access), Some(rdma)) = (access, &parsed.rdma) {
+            match judged {
+                Ok(()) => judged = access.passed(&observation, rdma, meter),
+                Err(_) => access.unlearn(meter),
             }
         }
         if judged.is_ok()

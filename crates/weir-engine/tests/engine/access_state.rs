@@ -21,6 +21,23 @@ fn gateway(state: AccessState) -> Gateway {
     Gateway::with_state(vec![], AccessAction::Allow, state)
 }
 
+/// The same, with a rule beside.
+fn with_rule(state: AccessState, rule: &str) -> Gateway {
+    let source = RuleSource { name: "test".into(), text: rule.to_owned() };
+    let loaded = RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
+    let mut gateway = gateway(state);
+    let mut policy = gateway.engine.policy().clone();
+    policy.rules = Some(Rules {
+        set: Arc::new(loaded.rules),
+        mode: RuleMode::Enforce,
+        limits: Limits { flows: 64, ..Limits::default() },
+        tells_records: false,
+        expected: Expected::default(),
+    });
+    gateway.engine.swap(policy, Associations::default()).unwrap();
+    gateway
+}
+
 fn b_to_a() -> Exchange {
     Exchange::of(B, A)
 }
@@ -74,20 +91,8 @@ mod learn {
 
     #[test]
     fn nor_does_one_that_a_rule_drops() {
-        let text = "drop rdma 10.0.0.3 any -> any any (sid:1;)".to_owned();
-        let source = RuleSource { name: "test".into(), text };
-        let loaded =
-            RuleSet::load(&[source], &Variables::default(), &LoadOptions::default()).unwrap();
-        let mut gateway = gateway(AccessState::Learn);
-        let mut policy = gateway.engine.policy().clone();
-        policy.rules = Some(Rules {
-            set: Arc::new(loaded.rules),
-            mode: RuleMode::Enforce,
-            limits: Limits { flows: 64, ..Limits::default() },
-            tells_records: false,
-            expected: Expected::default(),
-        });
-        gateway.engine.swap(policy, Associations::default()).unwrap();
+        let rule = "drop rdma 10.0.0.3 any -> any any (sid:1;)";
+        let mut gateway = with_rule(AccessState::Learn, rule);
         gateway.drops(&[C.send_only(1)], DropReason::Rule);
         gateway.passes(&[B.send_only(1)]);
         gateway.drops(&[C.send_only(2)], DropReason::QpForged);
@@ -181,6 +186,30 @@ mod strict {
         gateway.passes(&[A.ack(100), A.send_only(500)]);
         gateway.drops(&[C.write_only(102)], DropReason::QpForged);
         gateway.drops(&[End { to_qp: 0xc, ..B }.send_only(1)], DropReason::AccessNoConnection);
+    }
+
+    #[test]
+    fn managers_messages_that_a_rule_drops_make_and_end_no_connection() {
+        let connect = |rule: &str| {
+            let mut gateway = with_rule(AccessState::Strict, rule);
+            gateway.connects(&b_to_a());
+            gateway.passes(&[B.write_only(100)]);
+            gateway
+        };
+        let stranger = Exchange { ids: [81, 82], ..Exchange::of(C, End { peer: 3, ..A }) };
+        let mut gateway = connect("drop rdma any any -> 10.0.0.3 any (rdma.cm:rep; sid:1;)");
+        gateway.takes(Side::Wire, stranger.request(), Ok(()));
+        gateway.takes(Side::Host, stranger.reply(), Err(DropReason::Rule));
+        gateway.drops(&[C.write_only(100)], DropReason::QpForged);
+        gateway.passes(&[B.write_only(101)]);
+        let mut gateway = connect("drop rdma any any -> any any (rdma.cm:dreq; sid:1;)");
+        gateway.takes(Side::Wire, b_to_a().disconnect(), Err(DropReason::Rule));
+        gateway.wait_ms(3_000);
+        gateway.passes(&[B.write_only(101)]);
+        let mut gateway = connect("drop rdma 10.0.0.3 any -> any any (rdma.cm:req; sid:1;)");
+        gateway.takes(Side::Wire, stranger.request(), Err(DropReason::Rule));
+        gateway.takes(Side::Host, stranger.reply(), Err(DropReason::AccessNoConnection));
+        gateway.passes(&[B.write_only(101)]);
     }
 
     #[test]
