@@ -189,6 +189,13 @@ impl ConnectRequest {
         self.starting_psn_and_retry.get() as u8 & 7
     }
 
+    /// For how many nanoseconds the receiver of this message repeats its REP: the local CM response
+    /// timeout (4.096 us x 2^code) and the CM retries (IBTA Vol 1 s12.7).
+    pub fn reply_repeated_ns(&self) -> u64 {
+        let code = self.starting_psn_and_retry.get() as u8 >> 3;
+        (4_096 << code) * (u64::from(self.cm_retries_and_srq >> 4) + 1)
+    }
+
     /// Partition key.
     pub fn partition_key(&self) -> PartitionKey {
         PartitionKey(self.partition_key.get())

@@ -4,12 +4,14 @@
 use weir_wire::bth::{Bth, Opcode, Qpn, Service};
 use weir_wire::checksum;
 use weir_wire::cm::{self, Message};
+use weir_wire::ext;
 use weir_wire::frame::{Link, Time};
 use weir_wire::icrc::{self, ICRC_LEN, IcrcStatus};
 use weir_wire::mad::{GENERAL_SERVICES_QUEUE_KEY, MAD_LEN, MadHeader};
-use weir_wire::parse::{Encapsulation, Network, parse};
+use weir_wire::parse::{Encapsulation, Network, Rdma, parse};
 
-use crate::meter::Observation;
+use super::{Access, Operation};
+use crate::meter::{Meter, Observation, Observed};
 
 /// The longest answer: link header with two tags, IPv6, UDP, BTH, DETH, a management datagram.
 pub(crate) const ANSWER_LEN_MAX: usize = 22 + 40 + 8 + Bth::LEN + 8 + MAD_LEN + ICRC_LEN;
@@ -46,6 +48,47 @@ impl Default for Answer {
         let bytes = [0; ANSWER_LEN_MAX];
         let left = ANSWERS_PER_SECOND;
         Self { bytes, len: 0, left, refilled: Time::default(), sent: 0, unsent: 0 }
+    }
+}
+
+impl Access {
+    /// Prepares the answer to a message of which this is the first packet that is dropped.
+    #[cold]
+    pub(super) fn reject(
+        &mut self,
+        operation: Operation,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+        meter: &Meter,
+    ) {
+        if operation == Operation::Connect {
+            self.answer.refuse_connection(packet);
+        } else if rdma.opcode.starts_message() || operation == Operation::SendImmediate {
+            let other = usize::from(seen.direction ^ 1);
+            let conversation = seen.conversation.filter(|_| packet.segments <= 1);
+            let requester = conversation.and_then(|handle| {
+                let directions = meter.conversations().entry(handle)?.directions();
+                directions.map(|it| it.key.destination_qp()).nth(other)
+            });
+            let apart = conversation.map(|handle| self.aparts.at(handle, other as u8));
+            let msn = apart.map_or(0, |it| it.message_sequence);
+            self.answer.refuse(packet, requester, msn);
+        }
+    }
+
+    /// Remembers how many messages a responder has completed.
+    pub(super) fn note_acknowledged(
+        &mut self,
+        seen: &Observed,
+        packet: &Observation<'_>,
+        rdma: &Rdma,
+    ) {
+        let Some(aeth) = ext::aeth(packet.bytes, rdma) else { return };
+        if let Some(handle) = seen.conversation {
+            let apart = self.aparts.at_mut(handle, seen.direction);
+            apart.message_sequence = aeth.message_sequence();
+        }
     }
 }
 

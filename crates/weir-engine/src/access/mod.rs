@@ -29,6 +29,7 @@ use weir_wire::cm::{self, Message};
 use weir_wire::ethernet::ethertype;
 use weir_wire::ext;
 use weir_wire::frame::Time;
+use weir_wire::icrc::{self, IcrcStatus};
 use weir_wire::mad::is_management;
 use weir_wire::parse::{Fault, MacAddress, Network, Parsed, Rdma, Transport};
 use weir_wire::udp::PORT_ROCE_V2;
@@ -40,8 +41,10 @@ use crate::verdict::DropReason;
 
 mod alternate;
 mod answer;
+mod awaited;
 mod check;
 mod counted;
+mod datagrams;
 mod direction;
 mod event;
 mod index;
@@ -54,7 +57,6 @@ mod saved;
 mod settled;
 mod state;
 mod terms;
-mod unconfirmed;
 mod windows;
 
 pub(crate) use answer::{ANSWER_LEN_MAX, Answer};
@@ -203,7 +205,8 @@ impl Access {
     /// say by it is so (docs/adr/0305).
     ///
     /// # Errors
-    /// Those of [`AccessState`].
+    /// [`DropReason::AccessUnreadable`] for a REQ that contradicts an earlier one; those of
+    /// [`AccessState`].
     #[inline]
     pub(crate) fn passed(
         &mut self,
@@ -211,7 +214,9 @@ impl Access {
         rdma: &Rdma,
         meter: &mut Meter,
     ) -> Result<(), DropReason> {
-        if !std::mem::take(&mut self.is_to_follow) {
+        // A receiver throws a message away that has another ICRC.
+        let is_damaged = || icrc::check(packet.bytes, packet.parsed) == IcrcStatus::Invalid;
+        if !std::mem::take(&mut self.is_to_follow) || is_damaged() {
             return Ok(());
         }
         self.follow(packet, meter).inspect_err(|reason| {
@@ -417,40 +422,6 @@ impl Access {
         Err(DropReason::AccessLimit)
     }
 
-    /// Prepares the answer to a message of which this is the first packet that is dropped.
-    #[cold]
-    fn reject(
-        &mut self,
-        operation: Operation,
-        seen: &Observed,
-        packet: &Observation<'_>,
-        rdma: &Rdma,
-        meter: &Meter,
-    ) {
-        if operation == Operation::Connect {
-            self.answer.refuse_connection(packet);
-        } else if rdma.opcode.starts_message() || operation == Operation::SendImmediate {
-            let other = usize::from(seen.direction ^ 1);
-            let conversation = seen.conversation.filter(|_| packet.segments <= 1);
-            let requester = conversation.and_then(|handle| {
-                let directions = meter.conversations().entry(handle)?.directions();
-                directions.map(|it| it.key.destination_qp()).nth(other)
-            });
-            let apart = conversation.map(|handle| self.aparts.at(handle, other as u8));
-            let msn = apart.map_or(0, |it| it.message_sequence);
-            self.answer.refuse(packet, requester, msn);
-        }
-    }
-
-    /// Remembers how many messages a responder has completed.
-    fn note_acknowledged(&mut self, seen: &Observed, packet: &Observation<'_>, rdma: &Rdma) {
-        let Some(aeth) = ext::aeth(packet.bytes, rdma) else { return };
-        if let Some(handle) = seen.conversation {
-            let apart = self.aparts.at_mut(handle, seen.direction);
-            apart.message_sequence = aeth.message_sequence();
-        }
-    }
-
     /// The answer to the packet that was rejected last.
     pub(crate) fn take_answer(&mut self) -> Option<&[u8]> {
         self.answer.take()
@@ -464,8 +435,11 @@ impl Access {
     /// Takes in what connection managers agree.
     #[cold]
     fn follow(&mut self, packet: &Observation<'_>, meter: &mut Meter) -> Result<(), DropReason> {
-        let Self { policy, state, .. } = self;
-        let void = state.follow(policy.state(), packet, meter)?;
+        let followed = self.state.follow(self.policy.state(), packet, meter);
+        if followed.err() == Some(DropReason::AccessUnreadable) {
+            return Err(self.unreadable());
+        }
+        let void = followed?;
         forget(void, meter);
         for (key, psn) in self.state.take_agreed().into_iter().flatten() {
             self.begin_window(&key, psn, packet.now, meter);
@@ -553,7 +527,11 @@ impl Access {
     ) -> Result<Set, DropReason> {
         let admitted = match is_management(rdma) {
             true => Admitted::default(),
-            false => self.state.admit(self.policy.state(), seen, packet, meter.conversations())?,
+            false => {
+                let kind = self.policy.state();
+                let admitted = self.state.admit(kind, seen, packet, meter.conversations());
+                admitted.inspect_err(|_| self.ask_anew(seen, meter))?
+            }
         };
         forget([admitted.void], meter);
         self.learnt = admitted.learnt.zip(seen.conversation.map(|handle| (handle, seen.direction)));
@@ -581,6 +559,16 @@ impl Access {
             }
         }
         Ok(set)
+    }
+
+    /// Has the next packet of the direction ask whose its queue pair is: then its owner is heard,
+    /// where a stranger has spoken in its name by the other port.
+    fn ask_anew(&self, seen: &Observed, meter: &mut Meter) {
+        let Some(handle) = seen.conversation else { return };
+        let Some(data) = meter.stage_data(handle, seen.direction) else { return };
+        if let Some(kept) = DirectionState::since(data, self.first_round) {
+            *data = DirectionState::with_window(kept.window).stage_data(data.round);
+        }
     }
 
     /// The number of a set; where there is no room for another, all lines are found anew.

@@ -55,7 +55,7 @@ pub(super) struct Owner {
     pub(super) is_counted: bool,
     /// When DREQ came, in units of 2^27 ns; 0: it did not.
     pub(super) closed: u32,
-    /// Since when nothing is known of its conversation, likewise.
+    /// Since when nothing was heard of it that its conversation would show, likewise.
     pub(super) silent: u32,
 }
 
@@ -103,19 +103,28 @@ impl Owner {
         self.is_closed() && since(now, self.closed) > LINGER_NS
     }
 
-    /// Whether it gives the number up to another, having been silent for `silence_ns`.
+    /// Whether it gives the number up, having been silent for `silence_ns`, to whose packet is
+    /// counted at `other`.
     pub(super) fn yields(
         &mut self,
         now: Time,
         silence_ns: u64,
         conversations: &ConversationTable,
+        other: (ConversationHandle, u8),
     ) -> bool {
-        self.is_closed() || self.silence(now, conversations) >= silence_ns
+        self.is_closed() || self.silence(now, conversations, other) >= silence_ns
     }
 
-    /// How long nothing was heard of it. Begins anew when its conversation leaves the meter.
-    fn silence(&mut self, now: Time, conversations: &ConversationTable) -> u64 {
-        let last = self.judged().and_then(|(handle, direction)| {
+    /// How long nothing was heard of it. Begins anew when its conversation leaves the meter, and
+    /// where `other` has its addresses and comes by the other port: then both are counted alike.
+    fn silence(
+        &mut self,
+        now: Time,
+        conversations: &ConversationTable,
+        other: (ConversationHandle, u8),
+    ) -> u64 {
+        let shown = self.judged().filter(|it| *it != other);
+        let last = shown.and_then(|(handle, direction)| {
             let conversation = conversations.entry(handle)?;
             Some(conversation.directions().nth(usize::from(direction))?.last)
         });

@@ -1,22 +1,19 @@
 //! Connections, and whose queue pairs are whose.
 
 use weir_wire::bth::{Opcode, Psn, Qpn, Service};
-use weir_wire::cm::{
-    self, ConnectRequest, DisconnectRequest, LoadAlternatePath, Message, ServiceReply,
-};
-use weir_wire::ext;
+use weir_wire::cm::{self, ConnectRequest, DisconnectRequest, LoadAlternatePath, Message};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
 use super::alternate::{self, Alternates, Directions};
+use super::awaited::Awaited;
 use super::owners::{
     ANYBODY, CONNECTED_SILENT_NS, ConnectionChange, Full, LEARNT_SILENT_NS, Owner, Owners,
 };
 use super::saved::{SavedOwner, SavingPlace};
-use super::unconfirmed::Unconfirmed;
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
-use crate::rdma::cm::Connection;
+use crate::rdma::cm::{Connection, Contradiction};
 use crate::rdma::{ConversationHandle, ConversationTable, QueuePairKey};
 use crate::verdict::{DropReason, Side};
 
@@ -68,15 +65,15 @@ pub struct StateCounters {
 
 /// A direction of packets that asks whom its queue pair belongs to.
 #[derive(Clone, Copy)]
-struct Claim {
+pub(super) struct Claim {
     /// The queue pair.
-    key: u64,
+    pub(super) key: u64,
     /// The address that speaks to it.
-    peer: u64,
+    pub(super) peer: u64,
     /// The port that the queue pair's host must be behind.
-    lives: Side,
-    judged: (ConversationHandle, u8),
-    now: Time,
+    pub(super) lives: Side,
+    pub(super) judged: (ConversationHandle, u8),
+    pub(super) now: Time,
 }
 
 /// What is known of a direction's connection.
@@ -101,15 +98,18 @@ const VOID_PATH: usize = 4;
 /// Who owns which queue pair.
 #[derive(Debug)]
 pub(super) struct State {
-    seed: HashSeed,
-    connected: Owners,
-    learnt: Owners,
+    pub(super) seed: HashSeed,
+    pub(super) connected: Owners,
+    pub(super) learnt: Owners,
     /// Whether the side on which a host is can be known.
     knows_sides: bool,
     /// Where the numbers of a new connection's directions begin.
     agreed: Option<[(QueuePairKey, Psn); 2]>,
     alternates: Alternates,
-    unconfirmed: Unconfirmed,
+    /// Responders' queue pairs whose connections were agreed and not confirmed.
+    unconfirmed: Awaited,
+    /// Services that were asked for and not named yet.
+    pub(super) asked: Awaited,
     pub(super) counters: StateCounters,
 }
 
@@ -125,7 +125,8 @@ impl State {
             knows_sides,
             agreed: None,
             alternates: Alternates::default(),
-            unconfirmed: Unconfirmed::default(),
+            unconfirmed: Awaited::default(),
+            asked: Awaited::default(),
             counters,
         }
     }
@@ -237,7 +238,7 @@ impl State {
             match kind {
                 AccessState::Off => return Ok(Admitted::default()),
                 AccessState::Learn
-                    if owner.yields(claim.now, CONNECTED_SILENT_NS, conversations) =>
+                    if owner.yields(claim.now, CONNECTED_SILENT_NS, conversations, judged) =>
                 {
                     void = self.connected.remove(at);
                 }
@@ -271,7 +272,7 @@ impl State {
                 self.learnt.hear(at, claim.now, claim.judged);
                 return Ok(admitted);
             }
-            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations) {
+            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations, claim.judged) {
                 return Err(DropReason::QpForged);
             }
             admitted.void = self.learnt.remove(at);
@@ -283,63 +284,15 @@ impl State {
         Ok(admitted)
     }
 
-    fn add_learnt(&mut self, owner: Owner, claim: &Claim, conversations: &ConversationTable) {
+    pub(super) fn add_learnt(
+        &mut self,
+        owner: Owner,
+        claim: &Claim,
+        conversations: &ConversationTable,
+    ) {
         let owner = owner.judged_at(claim.judged);
         let added = self.learnt.insert(owner, claim.now, conversations);
         self.counters.untracked += u64::from(added.is_err());
-    }
-
-    /// A datagram shows the queue pair that it is from: that lives where it came in.
-    fn datagram(
-        &mut self,
-        kind: AccessState,
-        judged: (ConversationHandle, u8),
-        packet: &Observation<'_>,
-        rdma: &Rdma,
-        conversations: &ConversationTable,
-    ) -> Result<Admitted, DropReason> {
-        let source_qp = ext::deth(packet.bytes, rdma).map(|it| it.source_qp());
-        let key = QueuePairKey::of(packet.parsed, rdma, source_qp);
-        let Some(own) = key.answer().map(|it| it.destination_fingerprint(&self.seed)) else {
-            return Ok(Admitted::default());
-        };
-        let destination = key.destination_fingerprint(&self.seed);
-        let service = self.datagram_service(destination).or_else(|| self.datagram_service(own));
-        let mut admitted = Admitted { service: service.flatten(), ..Admitted::default() };
-        let is_known = self.datagram_service(destination).is_some();
-        let is_group = rdma.destination_qp == Qpn::MULTICAST;
-        let claim = Claim {
-            key: own,
-            peer: ANYBODY,
-            lives: self.home(side(packet)),
-            judged,
-            now: packet.now,
-        };
-        match kind {
-            AccessState::Off => return Ok(admitted),
-            AccessState::Strict if !is_known && !is_group => {
-                return Err(DropReason::AccessNoConnection);
-            }
-            _ => {}
-        }
-        if let Some(at) = self.connected.find(own) {
-            let lives = self.connected.owner(at).lives;
-            return if lives == claim.lives { Ok(admitted) } else { Err(DropReason::QpForged) };
-        }
-        if let Some(at) = self.learnt.find(own) {
-            let owner = self.learnt.owner_mut(at);
-            if owner.lives == claim.lives {
-                self.learnt.hear(at, claim.now, judged);
-                return Ok(admitted);
-            }
-            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations) {
-                return Err(DropReason::QpForged);
-            }
-            admitted.void = self.learnt.remove(at);
-        }
-        self.add_learnt(Owner::new(own, ANYBODY, claim.lives), &claim, conversations);
-        admitted.learnt = Some(own);
-        Ok(admitted)
     }
 
     /// A queue pair is nobody's again: the packet that showed whose it is was dropped.
@@ -347,20 +300,12 @@ impl State {
         self.learnt.find(key).map(|at| self.learnt.remove(at));
     }
 
-    /// What a known datagram queue pair serves; `None`: it is not known.
-    fn datagram_service(&self, key: u64) -> Option<Option<u64>> {
-        let is_datagrams = |owner: &&Owner| owner.peer == ANYBODY;
-        let connected = self.connected.find(key).map(|at| self.connected.owner(at));
-        let learnt = || self.learnt.find(key).map(|at| self.learnt.owner(at));
-        let owner = connected.filter(is_datagrams).or_else(|| learnt().filter(is_datagrams));
-        owner.map(|it| it.service())
-    }
-
     /// Follows a management datagram that the lines let through.
     ///
     /// # Errors
     /// [`DropReason::QpForged`], [`DropReason::AccessNoConnection`],
-    /// [`DropReason::AccessTableFull`].
+    /// [`DropReason::AccessTableFull`]; in every state [`DropReason::AccessUnreadable`] for a REQ
+    /// that contradicts an earlier one: nobody can tell which of them its receiver answers.
     pub(super) fn follow(
         &mut self,
         kind: AccessState,
@@ -371,6 +316,7 @@ impl State {
         match followed {
             Err(DropReason::QpForged) => self.counters.forged += 1,
             Err(DropReason::AccessNoConnection) => self.counters.unconnected += 1,
+            Err(DropReason::AccessUnreadable) => return followed,
             Err(_) => self.counters.refused += 1,
             Ok(_) => {}
         }
@@ -394,16 +340,17 @@ impl State {
                 if !is_of(request, packet.parsed) {
                     return Err(DropReason::QpForged);
                 }
-                meter.learn(packet);
+                meter.learn(packet).map_err(|Contradiction| DropReason::AccessUnreadable)?;
             }
             Message::Reply(reply) => {
-                let Some(connection) = meter.learn(packet) else {
-                    let ids = [reply.local_comm_id.get(), reply.remote_comm_id.get()];
-                    let is_repeated = self.knows(packet, reply.local_qpn(), ids);
-                    return if is_repeated || kind != AccessState::Strict {
-                        Ok(Void::default())
-                    } else {
-                        Err(DropReason::AccessNoConnection)
+                let ids = [reply.local_comm_id.get(), reply.remote_comm_id.get()];
+                if self.knows(packet, reply.local_qpn(), ids) {
+                    return Ok(Void::default());
+                }
+                let Ok(Some(connection)) = meter.learn(packet) else {
+                    return match kind {
+                        AccessState::Strict => Err(DropReason::AccessNoConnection),
+                        _ => Ok(Void::default()),
                     };
                 };
                 if self.knows_sides && connection.sides[0] == connection.sides[1] {
@@ -422,8 +369,9 @@ impl State {
                     return Ok(self.end(key, ids, packet));
                 }
             }
+            Message::ServiceRequest(request) => self.note_question(request, packet),
             Message::ServiceReply(reply) if reply.status == 0 => {
-                return self.serve(reply, packet, meter.conversations());
+                return self.answer_question(kind, reply, packet, meter.conversations());
             }
             Message::LoadAlternatePath(proposal) => {
                 self.propose(proposal, packet, meter.conversations());
@@ -443,12 +391,15 @@ impl State {
         Ok(Void::default())
     }
 
-    /// Whether the sender's queue pair `qpn` is of a connection of these names, its own first.
+    /// Whether the sender's queue pair `qpn` is of a connection that stands, of these names, its
+    /// own first.
     fn knows(&self, packet: &Observation<'_>, qpn: Qpn, comm_ids: [u32; 2]) -> bool {
         let Some(key) = self.key_at_source(packet, qpn) else { return false };
         let owner = self.connected.find(key).map(|at| self.connected.owner(at));
         owner.is_some_and(|it| {
-            it.comm_ids == comm_ids && it.peer == self.address(&packet.parsed.destination)
+            it.comm_ids == comm_ids
+                && it.peer == self.address(&packet.parsed.destination)
+                && !it.is_closed()
         })
     }
 
@@ -579,7 +530,7 @@ impl State {
 
     /// What joins messages of managers at `ends`, the asker's first, that name no queue pair: a LAP
     /// to its APR, a REJ or RTU to its REP.
-    fn exchange_hash(&self, ends: [&[u8; 16]; 2], comm_ids: [u32; 2]) -> u64 {
+    pub(super) fn exchange_hash(&self, ends: [&[u8; 16]; 2], comm_ids: [u32; 2]) -> u64 {
         let [asker, asked] = ends.map(|it| self.address(it));
         self.seed.hash(&[asker, asked, u64::from(comm_ids[0]) << 32 | u64::from(comm_ids[1])])
     }
@@ -631,48 +582,22 @@ impl State {
         }
     }
 
-    /// SIDR_REP: names a datagram queue pair of its sender's.
-    fn serve(
-        &mut self,
-        reply: &ServiceReply,
-        packet: &Observation<'_>,
-        conversations: &ConversationTable,
-    ) -> Result<Void, DropReason> {
-        let Some(key) = self.key_at_source(packet, reply.qpn()) else { return Ok(Void::default()) };
-        let lives = self.home(side(packet));
-        let mut void = Void::default();
-        if let Some(at) = self.connected.find(key) {
-            let owner = self.connected.owner(at);
-            if owner.lives != lives && !owner.is_closed() {
-                return Err(DropReason::QpForged);
-            }
-            void[0] = self.connected.remove(at);
-        }
-        void[1] = self.learnt.find(key).and_then(|at| self.learnt.remove(at));
-        let service = reply.service_id.get();
-        let owner = Owner { service, ..Owner::new(key, ANYBODY, lives) };
-        match self.connected.insert(owner, packet.now, conversations) {
-            Ok(()) => Ok(void),
-            Err(Full) => Err(DropReason::AccessTableFull),
-        }
-    }
-
     fn key(&self, parsed: &Parsed, rdma: &Rdma, source_qp: Option<Qpn>) -> u64 {
         QueuePairKey::of(parsed, rdma, source_qp).destination_fingerprint(&self.seed)
     }
 
     /// Queue pair `qpn` at the packet's source.
-    fn key_at_source(&self, packet: &Observation<'_>, qpn: Qpn) -> Option<u64> {
+    pub(super) fn key_at_source(&self, packet: &Observation<'_>, qpn: Qpn) -> Option<u64> {
         let key = QueuePairKey::of(packet.parsed, packet.parsed.rdma.as_ref()?, None);
         Some(key.reversed_to(qpn).destination_fingerprint(&self.seed))
     }
 
     /// Where a host lives that is behind `side`.
-    fn home(&self, side: Side) -> Side {
+    pub(super) fn home(&self, side: Side) -> Side {
         if self.knows_sides { side } else { Side::Host }
     }
 
-    fn address(&self, address: &[u8; 16]) -> u64 {
+    pub(super) fn address(&self, address: &[u8; 16]) -> u64 {
         let number = u128::from_be_bytes(*address);
         self.seed.hash(&[(number >> 64) as u64, number as u64]).max(1)
     }
@@ -684,6 +609,6 @@ fn is_of(request: &ConnectRequest, parsed: &Parsed) -> bool {
     gid == [0; 16] || gid == parsed.source
 }
 
-fn side(packet: &Observation<'_>) -> Side {
+pub(super) fn side(packet: &Observation<'_>) -> Side {
     packet.side.unwrap_or(Side::Wire)
 }

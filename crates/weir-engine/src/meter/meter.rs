@@ -17,7 +17,7 @@ use super::record::{ConversationRecord, FlowRecord, Record};
 use super::train::Train;
 use crate::flow::table::Entered;
 use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, HashSeed, Reason};
-use crate::rdma::cm::Connection;
+use crate::rdma::cm::{Connection, Contradiction};
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
 use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay, StageData};
@@ -370,8 +370,11 @@ impl Meter {
 
     /// Takes in a connection manager's message that was counted, and passes; returns the
     /// connection that it completes.
-    pub(crate) fn learn(&mut self, packet: &Observation<'_>) -> Option<Connection> {
-        let rdma = packet.parsed.rdma.as_ref()?;
+    pub(crate) fn learn(
+        &mut self,
+        packet: &Observation<'_>,
+    ) -> Result<Option<Connection>, Contradiction> {
+        let Some(rdma) = packet.parsed.rdma.as_ref() else { return Ok(None) };
         let packet = rdma_packet(packet, rdma, IcrcStatus::Unchecked);
         let waiting = &mut self.waiting;
         let mut leave = |entry: &Conversation, reason| waiting.end_conversation(entry, reason);

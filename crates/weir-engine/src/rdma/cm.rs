@@ -15,14 +15,36 @@ use super::key::QueuePairKey;
 use super::qp::RdmaPacket;
 use crate::flow::HashSeed;
 use crate::verdict::Side;
+use weir_wire::frame::Time;
 
 /// REQs remembered until their REP comes; a power of two. A newer one takes the place of an older
 /// one that hashes alike: that pair is then left to [`super::pairing`].
 const REQUESTS: usize = 8192;
+/// A REQ that nobody has answered may still be answered for so long: its service may take its time.
+const UNANSWERED_NS: u64 = 600 * 1_000_000_000;
+/// A REP is repeated for so long, if its REQ does not say that it is longer.
+const REPEATED_NS: u64 = 60 * 1_000_000_000;
+
+/// A REQ says something else than one of the same name that may still be answered. Its receiver
+/// takes it for that one's repetition, if it has that one (Linux, `cm_insert_remote_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contradiction;
 
 #[derive(Clone, Copy, Debug)]
 struct Requested {
     hash: u64,
+    offer: Offer,
+    /// REP came.
+    is_answered: bool,
+    /// How long its receiver repeats a REP.
+    repeated_ns: u64,
+    /// Until then a REP may come that answers it.
+    until: Time,
+}
+
+/// What a REQ offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offer {
     qpn: Qpn,
     psn: Psn,
     path_mtu: u16,
@@ -64,19 +86,25 @@ pub(crate) struct Exchanges {
 
 impl Exchanges {
     /// Takes in a packet; returns the connection that it completes.
+    ///
+    /// # Errors
+    /// [`Contradiction`]; the earlier REQ stays.
     #[inline]
-    pub(crate) fn learn(&mut self, packet: &RdmaPacket<'_>, seed: &HashSeed) -> Option<Connection> {
+    pub(crate) fn learn(
+        &mut self,
+        packet: &RdmaPacket<'_>,
+        seed: &HashSeed,
+    ) -> Result<Option<Connection>, Contradiction> {
         if !mad::is_management(packet.rdma) {
-            return None;
+            return Ok(None);
         }
         let key = QueuePairKey::of(packet.parsed, packet.rdma, None);
-        match cm::message(packet.bytes, packet.parsed)?.1 {
-            Message::Request(request) => {
-                self.note(&key, request, packet.side, seed);
-                None
+        match cm::message(packet.bytes, packet.parsed) {
+            Some((_, Message::Request(request))) => {
+                self.note(&key, request, packet, seed).map(|()| None)
             }
-            Message::Reply(reply) => self.complete(&key, reply, packet.side, seed),
-            _ => None,
+            Some((_, Message::Reply(reply))) => Ok(self.complete(&key, reply, packet, seed)),
+            _ => Ok(None),
         }
     }
 
@@ -84,38 +112,52 @@ impl Exchanges {
         &mut self,
         key: &QueuePairKey,
         request: &ConnectRequest,
-        side: Option<Side>,
+        packet: &RdmaPacket<'_>,
         seed: &HashSeed,
-    ) {
+    ) -> Result<(), Contradiction> {
         let service = match request.transport_service() {
             0 => Service::ReliableConnection,
             1 => Service::UnreliableConnection,
             3 => Service::ExtendedReliableConnection,
-            _ => return,
+            _ => return Ok(()),
         };
         if self.requests.is_empty() {
             self.requests = vec![None; REQUESTS];
         }
         let hash = key.request_hash(request.local_comm_id.get(), seed);
-        let path_mtu = request.path_mtu().map_or(0, |mtu| mtu.bytes() as u16);
-        let (qpn, psn) = (request.local_qpn(), request.starting_psn());
-        let service_id = request.service_id.get();
-        let alternate = [request.alternate.local_gid, request.alternate.remote_gid];
-        let requested =
-            Requested { hash, qpn, psn, path_mtu, service, service_id, alternate, side };
-        self.requests[hash as usize % REQUESTS] = Some(requested);
+        let offer = Offer {
+            qpn: request.local_qpn(),
+            psn: request.starting_psn(),
+            path_mtu: request.path_mtu().map_or(0, |mtu| mtu.bytes() as u16),
+            service,
+            service_id: request.service_id.get(),
+            alternate: [request.alternate.local_gid, request.alternate.remote_gid],
+            side: packet.side,
+        };
+        let place = &mut self.requests[hash as usize % REQUESTS];
+        if place.is_some_and(|it| it.hash == hash && it.offer != offer && packet.now < it.until) {
+            return Err(Contradiction);
+        }
+        let repeated_ns = request.reply_repeated_ns().max(REPEATED_NS);
+        let until = packet.now.plus_ns(repeated_ns.max(UNANSWERED_NS));
+        *place = Some(Requested { hash, offer, is_answered: false, repeated_ns, until });
+        Ok(())
     }
 
     fn complete(
         &mut self,
         key: &QueuePairKey,
         reply: &ConnectReply,
-        side: Option<Side>,
+        packet: &RdmaPacket<'_>,
         seed: &HashSeed,
     ) -> Option<Connection> {
         let hash = key.answered_hash(reply.remote_comm_id.get(), seed);
-        let place = self.requests.get_mut(hash as usize % REQUESTS)?;
-        let requested = place.take_if(|requested| requested.hash == hash)?;
+        let place = self.requests.get_mut(hash as usize % REQUESTS)?.as_mut();
+        let it = place.filter(|it| it.hash == hash && !it.is_answered)?;
+        // Its receiver is behind the other port.
+        it.is_answered = it.offer.side.is_none() || it.offer.side != packet.side;
+        it.until = packet.now.plus_ns(it.repeated_ns);
+        let requested = it.offer;
         Some(Connection {
             key: key.reversed_to(reply.local_qpn()),
             psn: reply.starting_psn(),
@@ -129,7 +171,7 @@ impl Exchanges {
                 true => requested.alternate,
                 false => [[0; 16]; 2],
             },
-            sides: [requested.side, side],
+            sides: [requested.side, packet.side],
         })
     }
 }

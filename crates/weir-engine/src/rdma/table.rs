@@ -8,7 +8,7 @@ use weir_wire::bth::Service;
 use weir_wire::ext;
 use weir_wire::frame::Time;
 
-use super::cm::{Connection, Exchanges};
+use super::cm::{Connection, Contradiction, Exchanges};
 use super::key::QueuePairKey;
 use super::loss::Charged;
 use super::pairing::{Match, Pairing};
@@ -185,21 +185,27 @@ impl ConversationTable {
         }
         let handle = self.handle(at);
         if !self.learns_when_told {
-            self.learn(packet, leave);
+            // Of two REQs that contradict each other the first counts.
+            let _ = self.learn(packet, leave);
         }
         Observed { handle, side, is_new_destination, noticed }
     }
 
     /// Takes in a connection manager's message; returns the connection that it completes.
+    ///
+    /// # Errors
+    /// [`Contradiction`].
     #[inline]
     pub(crate) fn learn(
         &mut self,
         packet: &RdmaPacket<'_>,
         leave: &mut dyn FnMut(&Conversation, Reason),
-    ) -> Option<Connection> {
+    ) -> Result<Option<Connection>, Contradiction> {
         let connection = self.exchanges.learn(packet, &self.seed)?;
-        self.connect(&connection, packet, leave);
-        Some(connection)
+        if let Some(connection) = &connection {
+            self.connect(connection, packet, leave);
+        }
+        Ok(connection)
     }
 
     /// Counts what the kernel carried of the direction `key`; returns its conversation's path MTU.

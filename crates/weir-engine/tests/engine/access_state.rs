@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::judged::Gateway;
-use super::judged::cm::{Exchange, message, serves};
+use super::judged::cm::{Exchange, asks, message, serves};
 use super::talk::{A, B, End, Packet};
 use weir_detect::{Expected, Limits, LoadOptions, RuleSet, RuleSource, Variables};
 use weir_engine::access::{
@@ -13,6 +13,9 @@ use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::pipeline::Associations;
 use weir_engine::verdict::{DropReason, Side};
 use weir_wire::cm::{MESSAGE_LEN, attribute};
+use weir_wire::frame::Link;
+use weir_wire::icrc;
+use weir_wire::parse::parse;
 
 /// A third host, on the wire as B is, that speaks to A's queue pair.
 const C: End = End { host: 3, ..B };
@@ -119,6 +122,24 @@ mod learn {
         gateway.wait_ms(2_000);
         gateway.passes(&[C.write_only(3)]);
         gateway.drops(&[B.write_only(3)], DropReason::QpForged);
+    }
+
+    #[test]
+    fn one_whose_address_a_stranger_used_first_has_it_back_when_the_stranger_is_silent() {
+        let mut gateway = gateway(AccessState::Learn);
+        gateway.takes(Side::Host, B.write_only(1).bytes(), Ok(()));
+        for _ in 0..3 {
+            gateway.wait_ms(6_000);
+            gateway.drops(&[B.write_only(2)], DropReason::QpForged);
+        }
+        gateway.takes(Side::Host, B.write_only(2).bytes(), Ok(()));
+        for _ in 0..2 {
+            gateway.wait_ms(8_000);
+            gateway.drops(&[B.write_only(3)], DropReason::QpForged);
+        }
+        gateway.wait_ms(8_000);
+        gateway.passes(&[B.write_only(3)]);
+        gateway.takes(Side::Host, B.write_only(4).bytes(), Err(DropReason::QpForged));
     }
 
     #[test]
@@ -279,6 +300,8 @@ mod strict {
         // It comes from C, and says that it is B's.
         let mut forged = b_to_a().request();
         forged[29] = 3;
+        let parsed = parse(&forged, Link::Ethernet, forged.len() as u32);
+        assert!(icrc::write(&mut forged, &parsed));
         gateway.takes(Side::Wire, forged, Err(DropReason::QpForged));
         gateway.takes(Side::Host, b_to_a().reply(), Err(DropReason::AccessNoConnection));
     }
@@ -330,12 +353,33 @@ mod strict {
         let to_server = Packet { source_qp: 0xb, ..B.datagram(1) };
         let back = Packet { source_qp: 0xa, ..A.datagram(1) };
         gateway.drops(&[to_server], DropReason::AccessNoConnection);
+        gateway.takes(Side::Host, serves(A, 0xa, 7), Err(DropReason::AccessNoConnection));
+        gateway.takes(Side::Wire, asks(B, 7), Ok(()));
+        gateway.takes(Side::Wire, serves(A, 0xa, 7), Err(DropReason::AccessNoConnection));
+        gateway.takes(Side::Host, serves(A, 0xa, 8), Err(DropReason::AccessNoConnection));
+        gateway.takes(Side::Wire, asks(B, 7), Ok(()));
+        gateway.takes(Side::Host, serves(A, 0xa, 7), Ok(()));
         gateway.takes(Side::Host, serves(A, 0xa, 7), Ok(()));
         gateway.passes(&[to_server]);
         gateway.passes(&[back]);
         let other = End { to_qp: 0xd, ..A };
         gateway.drops(
             &[Packet { source_qp: 0xa, ..other.datagram(1) }],
+            DropReason::AccessNoConnection,
+        );
+    }
+
+    #[test]
+    fn datagrams_do_not_pass_for_a_queue_pair_that_is_known_behind_their_own_port() {
+        let mut gateway = gateway(AccessState::Strict);
+        gateway.takes(Side::Wire, asks(B, 7), Ok(()));
+        gateway.takes(Side::Host, serves(A, 0xa, 7), Ok(()));
+        // In the name of host 4, which is behind A's port.
+        let forged = Packet { source_qp: 0xd, ..End { host: 4, ..B }.datagram(1) };
+        gateway.passes(&[forged]);
+        let to_host_4 = End { peer: 4, to_qp: 0xd, ..B };
+        gateway.drops(
+            &[Packet { source_qp: 0xb, ..to_host_4.datagram(1) }],
             DropReason::AccessNoConnection,
         );
     }

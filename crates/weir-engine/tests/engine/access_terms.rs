@@ -1,10 +1,11 @@
 //! What else a line may ask for: the service of a connection, the kind of queue pair, the time.
 
-use super::judged::cm::{Exchange, serves};
+use super::judged::cm::{Exchange, asks, serves};
 use super::judged::{self, Gateway, b_to_a};
 use super::talk::{A, B, End, Packet};
 use weir_engine::access::{
-    AccessAction, Hours, Limits, Line, Operation, QueuePairType, QueuePairTypes, Services, Terms,
+    AccessAction, Hours, Limits, Line, Operation, Operations, QueuePairType, QueuePairTypes,
+    Services, Terms,
 };
 use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_wire::bth::Opcode;
@@ -62,11 +63,49 @@ mod services {
     }
 
     #[test]
+    fn a_request_that_contradicts_an_earlier_one_names_no_service() {
+        let writes = Line {
+            operations: Operations::of([Operation::Write]),
+            ..of_service("nvme", tcp(4420), AccessAction::Allow)
+        };
+        let connects = b_to_a("connects", &[Operation::Connect], AccessAction::Allow);
+        let mut gateway = Gateway::with(vec![writes, connects], AccessAction::Deny);
+        let first = Exchange { service_id: tcp(4421), ..Exchange::of(B, A) };
+        let nvme = Exchange { service_id: tcp(4420), ..first };
+        gateway.takes(Side::Wire, first.request(), Ok(()));
+        gateway.takes(Side::Wire, nvme.request(), Err(DropReason::AccessUnreadable));
+        gateway.takes(Side::Wire, first.request(), Ok(()));
+        gateway.takes(Side::Host, first.reply(), Ok(()));
+        gateway.denies(&[B.write_only(100)]);
+        // Nor after the answer, which may be repeated.
+        gateway.takes(Side::Wire, first.disconnect(), Ok(()));
+        gateway.takes(Side::Wire, nvme.request(), Err(DropReason::AccessUnreadable));
+        gateway.takes(Side::Host, first.reply(), Ok(()));
+        gateway.denies(&[B.write_only(101)]);
+        gateway.wait_ms(601_000);
+        gateway.connects(&nvme);
+        gateway.passes(&[B.write_only(102)]);
+    }
+
+    #[test]
+    fn a_request_with_another_icrc_is_none() {
+        let line = of_service("nvme", tcp(4420), AccessAction::Allow);
+        let mut gateway = Gateway::with(vec![line], AccessAction::Deny);
+        let exchange = Exchange { service_id: tcp(4420), ..Exchange::of(B, A) };
+        let mut damaged = exchange.request();
+        *damaged.last_mut().unwrap() ^= 1;
+        gateway.takes(Side::Wire, damaged, Ok(()));
+        gateway.takes(Side::Host, exchange.reply(), Ok(()));
+        gateway.denies(&[B.write_only(100)]);
+    }
+
+    #[test]
     fn datagrams_of_a_named_service_are_judged_by_it() {
         let line = of_service("directory", 7, AccessAction::Allow);
         let mut gateway = Gateway::with(vec![line], AccessAction::Deny);
         let ask = Packet { source_qp: 0xb, ..B.datagram(1) };
         gateway.denies(&[ask]);
+        gateway.takes(Side::Wire, asks(B, 7), Ok(()));
         gateway.takes(Side::Host, serves(A, 0xa, 7), Ok(()));
         gateway.denies(&[Packet { source_qp: 0xc, ..End { to_qp: 0xd, ..B }.datagram(1) }]);
         let ask = Packet { source_qp: 0xe, ..B.datagram(1) };

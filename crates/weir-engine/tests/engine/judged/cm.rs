@@ -3,7 +3,7 @@
 use weir_engine::verdict::{DropReason, Side, Verdict};
 use weir_wire::cm::{
     AlternatePathResponse, ConnectReply, ConnectRequest, DisconnectRequest, LoadAlternatePath,
-    MESSAGE_LEN, Message, Reject, ServiceReply, attribute,
+    MESSAGE_LEN, Message, Reject, ServiceReply, ServiceRequest, attribute,
 };
 use weir_wire::frame::{Link, Offload};
 use weir_wire::icrc;
@@ -109,6 +109,13 @@ impl Exchange {
         request.remote_qpn.set(self.requester.to_qp << 8);
         message(self.requester, attribute::DREQ, &body)
     }
+}
+
+/// A client's question: which queue pair serves `service_id`?
+pub(crate) fn asks(client: End, service_id: u64) -> Vec<u8> {
+    let mut body = [0; MESSAGE_LEN];
+    ServiceRequest::mut_from_bytes(&mut body).unwrap().service_id.set(service_id);
+    message(client, attribute::SIDR_REQ, &body)
 }
 
 /// The server's answer: its queue pair `qpn` serves `service_id`.
