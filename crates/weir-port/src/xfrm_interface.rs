@@ -127,21 +127,30 @@ impl XfrmInterface {
         let mut netlink = Netlink::open()?;
         let wire = Interface::find(wire)?.index()?;
         netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route(self.number, wire, to))?;
-        let mut by_mark = rule(family(to.destination), self.number);
-        push_attribute(&mut by_mark, FRA_FWMARK, &self.number.to_ne_bytes());
-        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_mark)?;
-        self.lead_in(&mut netlink)
+        netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &self.by_mark(to))?;
+        for (kind, body) in self.way_in()? {
+            let flags = if kind == RTM_NEWROUTE { FLAG_CREATE_REPLACE } else { FLAG_CREATE_NEW };
+            // Without IPv6 in the kernel there are no such packets.
+            gone(netlink.request(kind, flags, &body))?;
+        }
+        Ok(())
     }
 
-    /// An IPv6 packet needs some route before it comes to a policy; an IPv4 packet does not.
-    fn lead_in(&self, netlink: &mut Netlink) -> io::Result<()> {
+    /// The rule that leads its sealed packets to its routing table.
+    fn by_mark(&self, to: Hop) -> Vec<u8> {
+        let mut rule = rule(family(to.destination), self.number);
+        push_attribute(&mut rule, FRA_FWMARK, &self.number.to_ne_bytes());
+        rule
+    }
+
+    /// An IPv6 packet needs some route before it comes to a policy; an IPv4 packet does not: route
+    /// and rule for those to the interface.
+    fn way_in(&self) -> io::Result<[(u16, Vec<u8>); 2]> {
         let interface = Interface::find(&self.name)?.index()?;
-        let route = everything_v6(self.number, interface);
         let mut by_interface = rule(FAMILIES[1], self.number);
         push_attribute(&mut by_interface, FRA_OIFNAME, format!("{}\0", self.name).as_bytes());
-        // Without IPv6 in the kernel there are no such packets.
-        gone(netlink.request(RTM_NEWROUTE, FLAG_CREATE_REPLACE, &route))?;
-        gone(netlink.request(RTM_NEWRULE, FLAG_CREATE_NEW, &by_interface))
+        let route = everything_v6(self.number, interface);
+        Ok([(RTM_NEWROUTE, route), (RTM_NEWRULE, by_interface)])
     }
 
     /// The numbers of those that are there over `wire`, or over a port that is gone: whoever has
@@ -193,27 +202,32 @@ impl XfrmInterface {
         Ok(())
     }
 
-    /// Puts route and neighbour back where they are gone: they went when the wire port went down.
-    /// What is there stays untouched, and a port that is still down is no error.
+    /// Puts routes, rules and neighbours back where they are gone: they went when a port went down,
+    /// or others removed them. What is there stays untouched, and a wire port that is still down is
+    /// no error.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn restore(&self, wire: &str, to: Hop, mac: [u8; 6]) -> io::Result<()> {
         let mut netlink = Netlink::open()?;
-        let wire = Interface::find(wire)?.index()?;
-        let route = (RTM_NEWROUTE, route(self.number, wire, to));
-        let neighbours = neighbours(self.number, wire, to.hop, mac).map(|it| (RTM_NEWNEIGH, it));
-        for (kind, body) in std::iter::once(route).chain(neighbours) {
-            match netlink.request(kind, FLAG_CREATE_NEW, &body) {
+        let mut is_there =
+            |kind: u16, body: &[u8]| match netlink.request(kind, FLAG_CREATE_NEW, body) {
                 Err(error)
                     if !matches!(error.raw_os_error(), Some(libc::EEXIST | libc::ENETDOWN)) =>
                 {
-                    return Err(error);
+                    Err(error)
                 }
-                _ => {}
-            }
+                _ => Ok(()),
+            };
+        Interface::find(&self.name)?.set_up()?;
+        for (kind, body) in self.way_in()? {
+            gone(is_there(kind, &body))?;
         }
-        Ok(())
+        let wire = Interface::find(wire)?.index()?;
+        is_there(RTM_NEWRULE, &self.by_mark(to))?;
+        is_there(RTM_NEWROUTE, &route(self.number, wire, to))?;
+        neighbours(self.number, wire, to.hop, mac)
+            .try_for_each(|body| is_there(RTM_NEWNEIGH, &body))
     }
 }
 

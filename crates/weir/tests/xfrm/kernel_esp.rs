@@ -264,6 +264,24 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         }
     }
 
+    /// Rules that others remove, as a network manager does that starts again, and what goes with an
+    /// interface that is switched off.
+    fn the_way_to_the_kernel_comes_back(&mut self) {
+        const WAY: &str = "ip -n gateway rule; ip -n gateway -6 rule; \
+                           ip -n gateway -6 route show table all default; \
+                           ip -n gateway -br link show type xfrm | grep -o '^weirx.*UP.*'";
+        let way = self.run(WAY);
+        self.run(
+            "for it in $(ip -n gateway -br link show type xfrm | grep -o '^weirx[0-9]*'); do \
+             ip -n gateway link set $it down; done; \
+             ip -n gateway rule del pref 22373; ip -n gateway -6 rule del pref 22373",
+        );
+        let is_back = || Ok(self.guest.run(WAY, GUEST_PATIENCE)?.output == way);
+        if let Err(error) = interrupt::until("the way to the kernel", PATIENCE, is_back) {
+            panic!("{error:#}: {way}\n{}", self.words());
+        }
+    }
+
     /// A gateway whose threads do not answer in time says so, and is asked again.
     pub(super) fn status(&mut self) -> serde_json::Value {
         let line = format!("/run/machine{WEIR} status --json --run-dir /tmp/run");
@@ -344,6 +362,8 @@ fn the_kernels_esp_carries_a_peers_packets_and_repeats_no_number_after_kill_9() 
     stage.silent("host", "10.2.0.1");
     stage.silent("peer", "10.1.0.1");
     let weir = stage.start();
+    stage.ping("host", "10.2.0.1", "-c 3");
+    stage.the_way_to_the_kernel_comes_back();
     stage.ping("host", "10.2.0.1", "-c 3");
     let before = stage.settled();
     // Of all that the wire ever saw, the three packets alone that came to no gateway are new to it.
