@@ -440,13 +440,17 @@ impl FastPath {
     }
 }
 
-/// Whether flows may be carried under `policy` at all: it seals nothing and passes what it does
-/// not know, and rules, if there are any, look at no flow for ever.
+/// Whether flows may be carried under `policy` at all: it seals nothing, stops nobody and passes
+/// what it does not know; rules, if there are any, look at no flow for ever, and at everybody's:
+/// who is allowed now may not be so soon.
 pub fn allows(policy: &Policy) -> bool {
     !policy.seals()
         && policy.default == Action::Clear
-        && policy.rules.as_ref().is_none_or(|rules| rules.limits.bypass_bytes.is_some())
-        && policy.blocks.as_ref().is_none_or(|blocks| blocks.is_empty())
+        && !policy.stops_anybody()
+        && policy.rules.as_ref().is_none_or(|rules| {
+            let spares = policy.blocks.as_ref().is_some_and(|it| it.spare_anybody());
+            rules.limits.bypass_bytes.is_some() && !spares
+        })
 }
 
 /// What the kernel must know of each opcode, as bpf/fastpath.h has it.

@@ -434,6 +434,11 @@ impl Policy {
         self.peers.len() > self.vacant.len()
     }
 
+    /// Whether anybody is blocked: not only allowed.
+    pub fn stops_anybody(&self) -> bool {
+        self.blocks.as_ref().is_some_and(|blocks| blocks.stop_anybody())
+    }
+
     /// SPIs of all associations that open, in the order of the peers.
     pub fn open_spis(&self) -> impl Iterator<Item = u32> {
         self.peers.iter().flat_map(|peer| peer.open_spis.iter().copied())

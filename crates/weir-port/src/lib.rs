@@ -74,7 +74,7 @@ pub use port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 pub use rule::{KernelRule, Placement};
 pub use steering::{FlowWorkers, SteeredSide, Steering, SteeringError, SteeringOptions};
 pub use sys::poll::wait;
-pub use tap::{TapOptions, TapPort};
+pub use tap::{TapOptions, TapPort, restore as restore_tap};
 pub use tun::TunDevice;
 pub use vm_generation::VmGeneration;
 pub use xfrm_interface::{Hop, XfrmInterface};

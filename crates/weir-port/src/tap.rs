@@ -14,7 +14,7 @@ use weir_wire::frame::{Frame, Meta, Time};
 use zerocopy::FromBytes;
 
 use crate::interface::{Interface, LinkCounters};
-use crate::netlink::{FLAG_CREATE_REPLACE, Netlink, RTM_NEWADDR, push_attribute};
+use crate::netlink::{FLAG_CREATE_NEW, FLAG_CREATE_REPLACE, Netlink, RTM_NEWADDR, push_attribute};
 use crate::packet::{OpenError, Opening};
 use crate::port::{BATCH, Outgoing, Port, PortCounters, Transmitted};
 use crate::room::{HEADROOM, TAILROOM};
@@ -83,7 +83,8 @@ impl TapPort {
         let mut netlink = opening.step("open a netlink socket", Netlink::open())?;
         opening.step("switch it on", interface.set_up())?;
         for (address, prefix_len) in &options.addresses {
-            let added = add_address(&mut netlink, index, *address, *prefix_len);
+            let added =
+                add_address(&mut netlink, index, *address, *prefix_len, FLAG_CREATE_REPLACE);
             opening.step("give it its address", added)?;
         }
         let at_open = opening.step("read its counters", LinkCounters::read(&mut netlink, index))?;
@@ -179,12 +180,31 @@ fn frame_of(buffer: &mut [u8], count: usize, time: Time) -> Option<Frame<'_>> {
     Some(Frame::new(buffer, HEADROOM, end, meta))
 }
 
+/// Switches a TAP on and gives it its addresses where somebody else took them away.
+///
+/// # Errors
+/// It is gone, or the kernel refuses.
+pub fn restore(name: &str, addresses: &[(IpAddr, u8)]) -> io::Result<()> {
+    let interface = Interface::find(name)?;
+    interface.set_up()?;
+    let index = interface.index()?;
+    let mut netlink = Netlink::open()?;
+    for (address, prefix_len) in addresses {
+        match add_address(&mut netlink, index, *address, *prefix_len, FLAG_CREATE_NEW) {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Gives interface number `index` an address.
 fn add_address(
     netlink: &mut Netlink,
     index: i32,
     address: IpAddr,
     prefix_len: u8,
+    flags: u16,
 ) -> io::Result<()> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
@@ -199,5 +219,5 @@ fn add_address(
     body.extend(index.to_ne_bytes());
     push_attribute(&mut body, IFA_LOCAL, &bytes);
     push_attribute(&mut body, IFA_ADDRESS, &bytes);
-    netlink.request(RTM_NEWADDR, FLAG_CREATE_REPLACE, &body).map(drop)
+    netlink.request(RTM_NEWADDR, flags, &body).map(drop)
 }

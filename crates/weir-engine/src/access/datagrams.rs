@@ -46,9 +46,9 @@ impl State {
             }
             _ => {}
         }
-        if let Some(at) = self.connected.find(own) {
-            let lives = self.connected.owner(at).lives;
-            return if lives == claim.lives { Ok(admitted) } else { Err(DropReason::QpForged) };
+        let of_managers = self.connected.find(own).map(|at| self.connected.owner(at));
+        if let Some(Owner { lives, .. }) = of_managers.filter(|it| !it.is_path) {
+            return if *lives == claim.lives { Ok(admitted) } else { Err(DropReason::QpForged) };
         }
         if let Some(at) = self.learnt.find(own) {
             let owner = self.learnt.owner_mut(at);
@@ -136,16 +136,18 @@ impl State {
     ) -> Result<Void, DropReason> {
         let Some(key) = self.key_at_source(packet, reply.qpn()) else { return Ok(Void::default()) };
         let lives = self.home(side(packet));
+        let service = reply.service_id.get();
         let mut void = Void::default();
-        if let Some(at) = self.connected.find(key) {
-            let owner = self.connected.owner(at);
-            if owner.lives != lives && !owner.is_closed() {
+        let before = self.connected.find(key).map(|at| (at, *self.connected.owner(at)));
+        if let Some((at, owner)) = before {
+            if owner.lives != lives && !owner.is_closed() && !owner.is_path {
                 return Err(DropReason::QpForged);
             }
             void[0] = self.connected.remove(at);
         }
-        void[1] = self.learnt.find(key).and_then(|at| self.learnt.remove(at));
-        let service = reply.service_id.get();
+        // What others send to it was decided by what it served.
+        self.serves_anew |=
+            before.is_none_or(|(_, it)| it.peer != ANYBODY || it.service != service);
         let owner = Owner { service, ..Owner::new(key, ANYBODY, lives) };
         match self.connected.insert(owner, packet.now, conversations) {
             Ok(()) => Ok(void),

@@ -441,6 +441,9 @@ impl Access {
         }
         let void = followed?;
         forget(void, meter);
+        if std::mem::take(&mut self.state.serves_anew) {
+            self.decide_anew(meter);
+        }
         for (key, psn) in self.state.take_agreed().into_iter().flatten() {
             self.begin_window(&key, psn, packet.now, meter);
         }

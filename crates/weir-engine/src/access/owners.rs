@@ -53,6 +53,11 @@ pub(super) struct Owner {
     pub(super) lives: Side,
     /// Whether it counts among the connections that its peer asked for.
     pub(super) is_counted: bool,
+    /// Whether it is by an alternate path, of which the connection's managers say that it is theirs:
+    /// it takes nothing from anybody.
+    pub(super) is_path: bool,
+    /// Whether whoever asked for the path is still to speak on it. Until then nothing goes to him.
+    pub(super) waits: bool,
     /// When DREQ came, in units of 2^27 ns; 0: it did not.
     pub(super) closed: u32,
     /// Since when nothing was heard of it that its conversation would show, likewise.
@@ -73,6 +78,8 @@ impl Owner {
             judged: None,
             lives,
             is_counted: false,
+            is_path: false,
+            waits: false,
             closed: 0,
             silent: 0,
         }

@@ -90,7 +90,7 @@ impl SavedOwner {
 pub struct SavingPlace(u32);
 
 impl SavingPlace {
-    /// Appends some of the owners, those that ended left out; says whether there are more.
+    /// Appends some of the owners, those that ended and alternate paths left out; says whether there are more.
     pub(super) fn some(&mut self, tables: [&Owners; 2], out: &mut Vec<SavedOwner>) -> bool {
         let [connected, learnt] = tables;
         let all = connected.places() + learnt.places();
@@ -100,7 +100,7 @@ impl SavingPlace {
                 None => (connected, at, true),
                 Some(at) => (learnt, at, false),
             };
-            if let Some(owner) = table.at_place(at).filter(|it| !it.is_closed()) {
+            if let Some(owner) = table.at_place(at).filter(|it| !it.is_closed() && !it.is_path) {
                 out.push(SavedOwner::of(owner, is_connected));
             }
         }

@@ -110,6 +110,8 @@ pub(super) struct State {
     unconfirmed: Awaited,
     /// Services that were asked for and not named yet.
     pub(super) asked: Awaited,
+    /// A datagram queue pair serves something else than before.
+    pub(super) serves_anew: bool,
     pub(super) counters: StateCounters,
 }
 
@@ -127,6 +129,7 @@ impl State {
             alternates: Alternates::default(),
             unconfirmed: Awaited::default(),
             asked: Awaited::default(),
+            serves_anew: false,
             counters,
         }
     }
@@ -195,13 +198,16 @@ impl State {
         packet: &Observation<'_>,
         conversations: &ConversationTable,
     ) -> Result<Admitted, DropReason> {
-        let (Some(rdma), Some(handle)) = (&packet.parsed.rdma, seen.conversation) else {
-            return Ok(Admitted::default());
-        };
-        let judged = (handle, seen.direction);
-        let admitted = match rdma.opcode.service() {
-            Service::UnreliableDatagram => self.datagram(kind, judged, packet, rdma, conversations),
-            _ => self.connected_packet(kind, judged, packet, rdma, conversations),
+        let Some(rdma) = &packet.parsed.rdma else { return Ok(Admitted::default()) };
+        let judged = seen.conversation.map(|handle| (handle, seen.direction));
+        let admitted = match (judged, rdma.opcode.service()) {
+            // Carried by a tunnel: nobody knows whose queue pairs are whose in there.
+            (None, _) if kind == AccessState::Strict => Err(DropReason::AccessNoConnection),
+            (None, _) => Ok(Admitted::default()),
+            (Some(judged), Service::UnreliableDatagram) => {
+                self.datagram(kind, judged, packet, rdma, conversations)
+            }
+            (Some(judged), _) => self.connected_packet(kind, judged, packet, rdma, conversations),
         };
         match admitted {
             Err(DropReason::QpForged) => self.counters.forged += 1,
@@ -227,12 +233,17 @@ impl State {
             now: packet.now,
         };
         let mut void = None;
-        if let Some(at) = self.connected.find(claim.key) {
+        let at = self.connected.find(claim.key);
+        if let Some(at) = at.filter(|at| !self.connected.owner(*at).waits) {
             let owner = self.connected.owner_mut(at);
             let is_own = owner.peer == claim.peer && owner.lives == claim.lives;
             if is_own && !owner.has_ended(claim.now) {
                 let (service, is_passing) = (owner.service(), owner.is_closed());
+                let partner = owner.is_path.then_some(owner.partner);
                 self.connected.hear(at, claim.now, judged);
+                if let Some(at) = partner.and_then(|it| self.connected.find(it)) {
+                    self.connected.owner_mut(at).waits = false;
+                }
                 return Ok(Admitted { service, is_passing, ..Admitted::default() });
             }
             match kind {
@@ -418,7 +429,7 @@ impl State {
         let ids = [[responder_id, requester_id], [requester_id, responder_id]];
         let is_elsewhere = |which: usize| {
             let owner = self.connected.find(keys[which]).map(|at| self.connected.owner(at));
-            owner.is_some_and(|it| it.lives != lives[which] && !it.is_closed())
+            owner.is_some_and(|it| it.lives != lives[which] && !it.is_closed() && !it.is_path)
         };
         if is_elsewhere(0) || is_elsewhere(1) {
             return Err(DropReason::QpForged);
@@ -563,6 +574,8 @@ impl State {
                 partner,
                 service: like.service,
                 comm_ids: like.comm_ids,
+                is_path: true,
+                waits: which == 1,
                 ..Owner::new(keys[which], peer, like.lives)
             };
             if self.connected.insert(owner, packet.now, conversations).is_err() {

@@ -23,7 +23,8 @@ pub const BLOCKS_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Blocks {
     generation: AtomicU64,
-    entries: AtomicU64,
+    blocked: AtomicU64,
+    allowed: AtomicU64,
     list: RwLock<Arc<List>>,
     /// Who carries the lists further, and the change that each has carried out.
     followers: Mutex<Vec<Weak<AtomicU64>>>,
@@ -119,7 +120,8 @@ impl Blocks {
             allowed: ByLength::of(allowed.iter().map(|it| (*it, *it))),
         };
         *self.list.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(list);
-        self.entries.store((blocked.len() + allowed.len()) as u64, Ordering::Relaxed);
+        self.blocked.store(blocked.len() as u64, Ordering::Relaxed);
+        self.allowed.store(allowed.len() as u64, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -154,9 +156,14 @@ impl Blocks {
         (blocked.collect(), allowed.collect())
     }
 
-    /// Whether nobody is blocked or allowed.
-    pub fn is_empty(&self) -> bool {
-        self.entries.load(Ordering::Relaxed) == 0
+    /// Whether rules are to leave anybody alone.
+    pub fn spare_anybody(&self) -> bool {
+        self.allowed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether anybody is blocked.
+    pub fn stop_anybody(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -238,7 +245,7 @@ mod tests {
         let host = Arc::new(Block::new(prefix("192.0.2.7", 32), Some(Time(100))));
         let net = Arc::new(Block::new(prefix("192.0.2.0", 24), None));
         shared.replace(&[Arc::clone(&host), Arc::clone(&net)], &[prefix("192.0.2.9", 32)]);
-        assert!(!shared.is_empty());
+        assert!(shared.stop_anybody());
         assert!(gate.stops(Time(99), &from("192.0.2.7"), 64));
         assert_eq!(host.dropped(), [1, 64], "the narrowest block counts it");
         assert!(gate.stops(Time(100), &from("192.0.2.7"), 64));
@@ -246,6 +253,6 @@ mod tests {
         assert!(!gate.stops(Time(100), &from("192.0.2.9"), 64), "allowed");
         assert!(!gate.stops(Time(100), &from("192.0.3.7"), 64));
         shared.replace(&[], &[]);
-        assert!(!gate.stops(Time(100), &from("192.0.2.8"), 64) && shared.is_empty());
+        assert!(!gate.stops(Time(100), &from("192.0.2.8"), 64) && !shared.stop_anybody());
     }
 }

@@ -286,8 +286,11 @@ impl Plain {
                 }
                 judged?;
             }
+            // What a tunnel carries says nothing of queue pairs outside.
             match (access.as_mut(), &parsed.rdma) {
-                (Some(access), Some(rdma)) => access.passed(&observation, rdma, meter),
+                (Some(access), Some(rdma)) if !is_carried => {
+                    access.passed(&observation, rdma, meter)
+                }
                 _ => Ok(()),
             }
         });

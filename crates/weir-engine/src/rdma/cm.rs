@@ -131,7 +131,7 @@ impl Exchanges {
             path_mtu: request.path_mtu().map_or(0, |mtu| mtu.bytes() as u16),
             service,
             service_id: request.service_id.get(),
-            alternate: [request.alternate.local_gid, request.alternate.remote_gid],
+            alternate: request.alternate_gids().unwrap_or_default(),
             side: packet.side,
         };
         let place = &mut self.requests[hash as usize % REQUESTS];

@@ -130,3 +130,29 @@ fn a_path_to_what_is_another_connections_takes_nothing_from_it() {
     gateway.drops(&[B_ELSEWHERE.write_only(101)], DropReason::QpForged);
     assert_eq!(gateway.paths(), [0, 1]);
 }
+
+#[test]
+fn a_path_takes_nothing_from_a_host_that_never_spoke_and_opens_nothing_to_it() {
+    let mut gateway = gateway();
+    // B says that host 12's queue pair 0xb, behind A's port, is by its alternate path.
+    gateway.lets_through(Side::Wire, b_to_a().request_with(ALTERNATE));
+    gateway.lets_through(Side::Host, b_to_a().reply());
+    let not_asked = A_ELSEWHERE.send_only(500).bytes();
+    gateway.takes(Side::Host, not_asked, Err(DropReason::AccessNoConnection));
+    // Host 12, behind A's port, grants a connection of its queue pair 0xb to host 3.
+    let host_3 = End { host: 3, peer: 12, to_qp: 0xb, ..B };
+    let host_12 = End { host: 12, peer: 3, to_qp: 0xc, ..A };
+    let honest = Exchange { ids: [81, 82], ..Exchange::of(host_3, host_12) };
+    gateway.connects(&honest);
+    gateway.passes(&[host_3.write_only(100)]);
+}
+
+#[test]
+fn a_path_without_a_lid_is_none() {
+    let mut gateway = gateway();
+    gateway.lets_through(Side::Wire, b_to_a().request_by(ALTERNATE, 0));
+    gateway.lets_through(Side::Host, b_to_a().reply());
+    gateway.passes(&[B.write_only(100)]);
+    gateway.drops(&[B_ELSEWHERE.write_only(101)], DropReason::AccessNoConnection);
+    assert_eq!(gateway.paths(), [0, 0]);
+}

@@ -102,14 +102,21 @@ mod services {
     #[test]
     fn datagrams_of_a_named_service_are_judged_by_it() {
         let line = of_service("directory", 7, AccessAction::Allow);
-        let mut gateway = Gateway::with(vec![line], AccessAction::Deny);
+        let connects = Line {
+            operations: Operations::of([Operation::Connect]),
+            ..of_service("other", 8, AccessAction::Allow)
+        };
+        let mut gateway = Gateway::with(vec![line, connects], AccessAction::Deny);
         let ask = Packet { source_qp: 0xb, ..B.datagram(1) };
         gateway.denies(&[ask]);
         gateway.takes(Side::Wire, asks(B, 7), Ok(()));
         gateway.takes(Side::Host, serves(A, 0xa, 7), Ok(()));
         gateway.denies(&[Packet { source_qp: 0xc, ..End { to_qp: 0xd, ..B }.datagram(1) }]);
-        let ask = Packet { source_qp: 0xe, ..B.datagram(1) };
-        gateway.passes(&[ask]);
+        // What was decided of a direction before is asked anew.
+        gateway.passes(&[ask, Packet { source_qp: 0xe, ..B.datagram(1) }]);
+        gateway.takes(Side::Wire, asks(B, 8), Ok(()));
+        gateway.takes(Side::Host, serves(A, 0xa, 8), Ok(()));
+        gateway.denies(&[ask]);
     }
 }
 

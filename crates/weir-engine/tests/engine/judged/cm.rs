@@ -59,12 +59,18 @@ impl Exchange {
 
     /// The same, with an alternate path between these hosts, the requester's first.
     pub(crate) fn request_with(&self, alternate: [u8; 2]) -> Vec<u8> {
+        self.request_by(alternate, 0xffff)
+    }
+
+    /// The same, with this LID at the path's beginning.
+    pub(crate) fn request_by(&self, alternate: [u8; 2], lid: u16) -> Vec<u8> {
         let plain = self.request();
         let parsed = parse(&plain, Link::Ethernet, plain.len() as u32);
         let mut body = *match weir_wire::cm::message(&plain, &parsed) {
             Some((_, Message::Request(request))) => request,
             _ => unreachable!(),
         };
+        body.alternate.local_lid.set(lid);
         (body.alternate.local_gid, body.alternate.remote_gid) =
             (gid(alternate[0]), gid(alternate[1]));
         message(self.requester, attribute::REQ, body.as_bytes().try_into().unwrap())

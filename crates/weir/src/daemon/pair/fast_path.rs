@@ -374,8 +374,9 @@ impl FastPathControl {
                 "shut: a mirror, or evidence of whole packets, wants every packet".to_owned()
             }
             (false, true) => "shut: the policy seals".to_owned(),
+            _ if engine.policy().stops_anybody() => "shut: somebody is blocked".to_owned(),
             _ if engine.policy().rules.is_some() => {
-                "shut: rules look at every packet, or somebody is blocked".to_owned()
+                "shut: rules look at every packet, or leave somebody alone".to_owned()
             }
             (false, false) => "shut: the policy drops what no peer protects".to_owned(),
         };

@@ -10,6 +10,7 @@
 //! files are `from_files.rs`, those that handshakes bring `agreed.rs`; `link.rs` is the way to the
 //! worker, which has the engine.
 
+use std::net::IpAddr;
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result, bail};
@@ -17,9 +18,12 @@ use weir_engine::esp::open::OpeningState;
 use weir_engine::esp::replay::ReplayState;
 use weir_engine::esp::sa::{Fingerprint, SaParameters, Spi};
 use weir_engine::esp::seal::SealingState;
+use weir_engine::policy::Policy;
 use weir_engine::tunnel::key::PublicKey;
 use weir_engine::tunnel::state::{Install, PeerActivity};
-use weir_port::{Guard, Hop, Interface, PacketOptions, PacketPort, Port, XfrmInterface};
+use weir_port::{
+    Guard, Hop, Interface, PacketOptions, PacketPort, Port, XfrmInterface, restore_tap,
+};
 use weir_xfrm::program::{Installed, keying_material};
 
 use self::agreed::Agreed;
@@ -129,6 +133,8 @@ pub fn take_over(plan: &mut PairPlan, left: &Left) {
 /// The kernel's ESP of one pair. However it ends, nothing of it stays in the kernel.
 pub struct KernelEsp {
     wire: String,
+    /// The interface of the gateway's own addresses, and these.
+    own: Option<(String, Vec<(IpAddr, u8)>)>,
     socket: XfrmSocket,
     peers: Vec<KernelPeer>,
     /// Beside `peers`, until the start.
@@ -155,7 +161,7 @@ impl KernelEsp {
     ///
     /// # Errors
     /// The kernel lacks xfrm interfaces, or would drop what comes in.
-    pub fn open(pair: &Pair, wire_mtu: u16, plans: Vec<KernelPlan>) -> Result<Option<Self>> {
+    pub fn open(pair: &Pair, policy: &Policy, plans: Vec<KernelPlan>) -> Result<Option<Self>> {
         if plans.is_empty() {
             return Ok(None);
         }
@@ -170,6 +176,7 @@ impl KernelEsp {
         }
         let mut kernel = Self {
             wire: pair.wire.clone(),
+            own: policy.own.as_ref().map(|it| (pair.own_port(), it.addresses.clone())),
             socket: XfrmSocket::open()?,
             peers: Vec::new(),
             ports: Vec::new(),
@@ -177,7 +184,7 @@ impl KernelEsp {
             is_stopped: false,
         };
         for KernelPlan { peer, to, keys, nic } in plans {
-            let interface = XfrmInterface::create(&pair.wire, wire_mtu.into()).context(
+            let interface = XfrmInterface::create(&pair.wire, policy.wire_mtu.into()).context(
                 "ESP by the kernel: cannot make an xfrm interface; it needs \
                  CONFIG_XFRM_INTERFACE (`modprobe xfrm_interface`)",
             )?;
@@ -297,7 +304,13 @@ impl KernelEsp {
     ) {
         self.ticks += 1;
         let looks_at_routes = self.ticks.is_multiple_of(ROUTES_PERIOD);
-        let Self { wire, socket, peers, .. } = self;
+        let Self { wire, own, socket, peers, .. } = self;
+        if looks_at_routes
+            && let Some((name, addresses)) = own
+            && let Err(error) = restore_tap(name, addresses)
+        {
+            tracing::error!(%error, "cannot give {name} its addresses again");
+        }
         let mut kernel = Kernel { socket, guard, wire };
         for (peer, place) in peers.iter_mut().zip(0..) {
             if looks_at_routes && let Err(error) = peer.tunnel.restore(wire) {

@@ -268,7 +268,7 @@ fn parts_of_one(
     let (pair, policy) = (&setup.pair, &setup.plan.policy);
     let plans = std::mem::take(&mut setup.plan.kernel);
     let by_kernel = plans.iter().filter_map(KernelPlan::fingerprints).collect();
-    let mut kernel = KernelEsp::open(pair, policy.wire_mtu, plans)?;
+    let mut kernel = KernelEsp::open(pair, policy, plans)?;
     let has_interfaces = kernel.is_some() || !openvpn::devices(pair).is_empty();
     let Begun { mut guard, mut fast_paths, why_not, gate } = match has_interfaces {
         true => fast_path::begin_with_interfaces(pair, kernel.as_ref())?,
