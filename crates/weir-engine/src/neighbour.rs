@@ -286,13 +286,26 @@ fn arp_request(own: &OwnAddress, source: Ipv4Addr, hop: Ipv4Addr, buffer: &mut [
 }
 
 fn solicitation(own: &OwnAddress, source: Ipv6Addr, hop: Ipv6Addr, buffer: &mut [u8]) -> usize {
+    let (to, message) = solicitation_of(own.mac, source, hop);
+    let at = ethernet(own, to, ETHERTYPE_IPV6, buffer);
+    buffer[at..at + message.len()].copy_from_slice(&message);
+    at + message.len()
+}
+
+/// The IPv6 packet by which `mac` at `source` asks where `target` is, and the MAC address of those
+/// who hear it (RFC 4861 s4.3).
+pub(crate) fn solicitation_of(
+    mac: MacAddress,
+    source: Ipv6Addr,
+    target: Ipv6Addr,
+) -> (MacAddress, [u8; 72]) {
     // RFC 4291 s2.7.1: the solicited-node group of the target.
-    let target = hop.octets();
+    let target = target.octets();
     let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
     group[13..].copy_from_slice(&target[13..]);
     let to = MacAddress([0x33, 0x33, group[12], group[13], group[14], group[15]]);
-    let at = ethernet(own, to, ETHERTYPE_IPV6, buffer);
-    let (header, message) = buffer[at..at + 72].split_at_mut(40);
+    let mut packet = [0; 72];
+    let (header, message) = packet.split_at_mut(40);
     header[0..4].copy_from_slice(&[0x60, 0, 0, 0]);
     header[4..6].copy_from_slice(&32u16.to_be_bytes());
     header[6..8].copy_from_slice(&[58, 255]);
@@ -301,9 +314,9 @@ fn solicitation(own: &OwnAddress, source: Ipv6Addr, hop: Ipv6Addr, buffer: &mut 
     message[0..8].copy_from_slice(&[ICMPV6_SOLICITATION, 0, 0, 0, 0, 0, 0, 0]);
     message[8..24].copy_from_slice(&target);
     message[24..26].copy_from_slice(&[1, 1]);
-    message[26..32].copy_from_slice(&own.mac.0);
+    message[26..32].copy_from_slice(&mac.0);
     let pseudo = checksum::pseudo_header_v6(&source.octets(), &group, 58, 32);
     let sum = pseudo.with(message).checksum();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    at + 72
+    (to, packet)
 }

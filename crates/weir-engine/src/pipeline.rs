@@ -19,7 +19,7 @@
 //! are known all. What the shell asks of an [`Engine`] beside its batches is in [`crate::engine`].
 
 use weir_wire::frame::{Frame, Offload, Time};
-use weir_wire::parse::{Network, parse_frame};
+use weir_wire::parse::parse_frame;
 
 use crate::arrive::{self, Arrival, arp, is_routable};
 use crate::classify::frame_class;
@@ -166,9 +166,9 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         self.surroundings.learn_host(parsed);
-        if parsed.network == Network::Arp
-            && self.surroundings.ending_here > 0
-            && self.takes_arp(frame, run)
+        if self.surroundings.ending_here > 0
+            && arp::speaks_of_neighbours(parsed)
+            && self.takes_neighbour(frame, run)
         {
             return Ok(Verdict::Consumed);
         }
@@ -445,7 +445,7 @@ impl Engine {
     }
 
     #[cold]
-    fn takes_arp(&mut self, frame: &Frame<'_>, run: &Run) -> bool {
+    fn takes_neighbour(&mut self, frame: &Frame<'_>, run: &Run) -> bool {
         let masquerade = self.nat.as_ref().map(|it| it.address());
         let packet = (frame, run.parsed());
         let taken = arp::take(&self.policy, masquerade, &mut self.output, packet);
@@ -455,8 +455,7 @@ impl Engine {
 
     #[cold]
     fn ask_for_host(&mut self, address: &[u8; 16]) {
-        let may_ask = self.policy.own.is_some() && weir_wire::ip::unmapped(address).is_some();
-        if may_ask && self.answers.take(self.now) {
+        if self.policy.own.is_some() && self.answers.take(self.now) {
             let asked = arp::ask(&self.policy, &mut self.output, address);
             self.counters.own_sent += u64::from(asked);
         }

@@ -308,6 +308,43 @@ fn a_host_that_said_no_more_than_an_arp_answer_is_reached_through_a_tunnel() {
     assert_eq!(arrived[0][..6], HOST_B);
 }
 
+/// An IPv6 packet between the hosts, or with a link-local receiver.
+fn ipv6(protocol: u8, [source, destination]: [[u8; 16]; 2], payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0, 0, payload.len() as u8, protocol, 255];
+    header.extend([source, destination].concat());
+    ethernet(0x86dd, &[&header, payload].concat())
+}
+
+#[test]
+fn an_ipv6_host_that_has_not_spoken_is_asked_for_and_reached() {
+    let (mut a, mut b) = pair(Mode::Tunnel, true);
+    let address = |last: u8| {
+        let mut address = [0; 16];
+        (address[..2].copy_from_slice(&[0xfd, 0]), address[15] = last);
+        address
+    };
+    let packet = ipv6(17, [address(1), address(2)], &[0, 7, 0, 7, 0, 8, 0, 0]);
+    let wire = only(Destination::Wire, a.receive(Side::Host, &[packet.clone()]));
+    let asked = only(Destination::Host, b.receive(Side::Wire, &wire));
+    let [asked] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((&asked[..6], asked[54]), (&[0x33, 0x33, 0xff, 0, 0, 2][..], 135));
+    assert_eq!((&asked[62..78], &asked[80..86]), (&address(2)[..], &GATEWAY_B[..]));
+    // The host answers to the link-local address that the question came from.
+    let us = asked[22..38].try_into().unwrap();
+    let mut message = vec![136, 0, 0, 0, 0x60, 0, 0, 0];
+    message.extend(address(2));
+    message.extend([&[2, 1][..], &HOST_B].concat());
+    let sum = weir_wire::checksum::pseudo_header_v6(&address(2), &us, 58, 32);
+    let sum = sum.with(&message).checksum();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut answer = ipv6(58, [address(2), us], &message);
+    answer[..12].copy_from_slice(&[GATEWAY_B, HOST_B].concat());
+    assert!(b.receive(Side::Host, &[answer]).is_empty(), "it is for the gateway alone");
+    let wire = only(Destination::Wire, a.receive(Side::Host, &[packet]));
+    let arrived = only(Destination::Host, b.receive(Side::Wire, &wire));
+    assert_eq!((arrived.len(), &arrived[0][..6]), (1, &HOST_B[..]));
+}
+
 #[test]
 fn every_mode_carries_a_packet_unchanged_and_shows_only_esp() {
     for (mode, own) in [

@@ -129,8 +129,8 @@ fn remedy(reason: DropReason) -> &'static str {
              much. For RDMA set `roce_mtu`."
         }
         NeighbourUnknown => {
-            "the peer's endpoint or `next_hop` answers no ARP or neighbour discovery: check cable, \
-             VLAN and address. A few at the start are normal."
+            "the peer's endpoint or `next_hop`, or the host that the packet is for, answers no ARP \
+             or neighbour discovery: check cable, VLAN and address. A few at the start are normal."
         }
         Fragment => "lower the hosts' MTU so that they do not fragment.",
         ArenaFull => {
