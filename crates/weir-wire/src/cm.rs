@@ -216,8 +216,8 @@ impl ConnectRequest {
         self.path_mtu_and_rnr & 7
     }
 
-    /// GIDs of the path to fall back to, the requester's first; `None`: there is none, for it has no
-    /// LID (Linux, `cm_req_handler`; RoCE: 0xffff).
+    /// GIDs of the path to fall back to, the requester's first; `None`: there is none, for it has
+    /// no LID (Linux, `cm_req_handler`; RoCE: 0xffff).
     pub fn alternate_gids(&self) -> Option<[[u8; 16]; 2]> {
         let Path { local_lid, local_gid, remote_gid, .. } = self.alternate;
         (local_lid.get() != 0).then_some([local_gid, remote_gid])

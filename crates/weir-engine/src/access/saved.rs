@@ -90,7 +90,8 @@ impl SavedOwner {
 pub struct SavingPlace(u32);
 
 impl SavingPlace {
-    /// Appends some of the owners, those that ended and alternate paths left out; says whether there are more.
+    /// Appends some of the owners, those that ended and alternate paths left out; says whether
+    /// there are more.
     pub(super) fn some(&mut self, tables: [&Owners; 2], out: &mut Vec<SavedOwner>) -> bool {
         let [connected, learnt] = tables;
         let all = connected.places() + learnt.places();

@@ -27,7 +27,8 @@ pub(crate) enum Taken {
 }
 
 /// Takes in an ARP packet of the host's that asks for a client's address or answers the gateway, or
-/// a packet of neighbour discovery to the gateway; `None`: it is another. `masquerade` is what clients are seen under.
+/// a packet of neighbour discovery to the gateway; `None`: it is another. `masquerade` is what
+/// clients are seen under.
 #[cold]
 pub(crate) fn take(
     policy: &Policy,

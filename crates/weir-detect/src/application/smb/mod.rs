@@ -75,17 +75,15 @@ heap_size!(Smb { held, offered, waiting, trees, files, related });
 /// A request, and what is told of it.
 #[derive(Debug, Default)]
 struct Request {
-    /// What its answer names too.
-    key: u64,
+    head: Head,
     number: u64,
-    command: u16,
     object: Object,
     /// What the answer is about, where that is for the request to say.
     asked: Asked,
     /// Whether it is a transaction of its own.
     is_told: bool,
 }
-heap_size!(Request { object, asked });
+heap_size!(Request { head, object, asked });
 
 /// What a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,13 +96,15 @@ enum Asked {
     Read(u128, u64),
     Close(u128),
     Pipe(u128),
+    /// Another name for a file, or its end.
+    Change,
 }
 
 impl HeapSize for Asked {
     fn heap_size(&self) -> usize {
         match self {
             Self::Tree(name) | Self::File(name) => name.heap_size(),
-            Self::Other | Self::Read(..) | Self::Close(_) | Self::Pipe(_) => 0,
+            Self::Other | Self::Read(..) | Self::Close(_) | Self::Pipe(_) | Self::Change => 0,
         }
     }
 }
@@ -145,7 +145,9 @@ struct File {
 heap_size!(File { name, rpc, share, calls, content, ahead });
 
 /// What a header says that records tell.
+#[derive(Clone, Debug, Default)]
 struct Head {
+    /// What joins an answer to its request, with the command.
     key: u64,
     command: u16,
     command_name: String,
@@ -154,6 +156,8 @@ struct Head {
     tree: u32,
     version: u8,
 }
+
+heap_size!(Head { command_name });
 
 impl Head {
     /// Whether messages of that kind are transactions: others move bytes, or ask for little.
@@ -206,7 +210,8 @@ impl Parser for Smb {
 
     fn end(&mut self, said: &mut Said) {
         for it in std::mem::take(&mut self.waiting).into_iter().filter(|it| it.is_told) {
-            said.records.push(Record::new("smb", it.number, it.object));
+            let object = self.unanswered_object(&it);
+            said.records.push(Record::new("smb", it.number, object));
         }
         for mut file in std::mem::take(&mut self.files) {
             file.content.finish(said.wanted);
@@ -290,26 +295,51 @@ impl Smb {
         (told, asked): (Object, Asked),
         said: &mut Said,
     ) {
-        let is_told = head.is_told() && !matches!(asked, Asked::Pipe(_));
+        let is_told = match asked {
+            Asked::Pipe(_) => false,
+            Asked::Change => true,
+            _ => head.is_told(),
+        };
         let number = self.count;
         if is_told {
             self.count += 1;
         } else if !unit.has_texts() {
             // Nobody asks about what only moves bytes.
-            let (key, command) = (head.key, head.command);
-            let request = Request { key, number, command, asked, ..Request::default() };
-            return self.keep(request, said);
+            let head = head.clone();
+            return self.keep(Request { head, number, asked, ..Request::default() }, said);
         }
         unit.number = number;
         unit.number(Field::SmbVersion, head.version);
-        let mut object = self.object(head, number);
-        object.put("session_id", head.session);
-        object.put("tree_id", head.tree);
-        told.iter().for_each(|(name, value)| object.put(name.to_owned(), value.clone()));
-        unit.tells("smb", object.clone());
+        let request = Request { head: head.clone(), number, object: told, asked, is_told };
+        unit.tells("smb", self.asked_object(&request));
         said.units.push(unit);
-        let (key, command) = (head.key, head.command);
-        self.keep(Request { key, number, command, object: told, asked, is_told }, said);
+        self.keep(request, said);
+    }
+
+    /// What a request told.
+    fn asked_object(&self, request: &Request) -> Object {
+        let mut object = self.object(&request.head, request.number);
+        object.put("session_id", request.head.session);
+        object.put("tree_id", request.head.tree);
+        request.object.iter().for_each(|(name, value)| object.put(name.to_owned(), value.clone()));
+        object
+    }
+
+    /// What is told of a request without an answer.
+    fn unanswered_object(&self, request: &Request) -> Object {
+        let mut object = self.asked_object(request);
+        match &request.asked {
+            Asked::Tree(name) => {
+                object.put("share", text(name));
+                if request.head.version > 1 {
+                    object.put("share_type", "UNKNOWN");
+                }
+            }
+            Asked::File(_) => nothing_opened(&mut object),
+            _ if object.value("client_guid").is_some() => object.put("server_guid", ""),
+            _ => {}
+        }
+        object
     }
 
     fn keep(&mut self, request: Request, said: &mut Said) {
@@ -322,7 +352,8 @@ impl Smb {
 
     /// The request that an answer is to.
     fn answered(&mut self, head: &Head) -> Option<Request> {
-        let is_meant = |it: &Request| it.key == head.key && it.command == head.command;
+        let name = |it: &Head| (it.key, it.command);
+        let is_meant = |it: &Request| name(&it.head) == name(head);
         let place = self.waiting.iter().position(is_meant)?;
         self.waiting.remove(place)
     }
@@ -598,10 +629,9 @@ impl File {
 
     /// Its identifier as EVE spells it.
     fn spelt(&self) -> String {
-        let bytes = self.identifier.to_le_bytes();
         match self.version {
-            1 => crate::value::hex(&bytes[..2], ""),
-            _ => guid(&bytes),
+            1 => format!("{:04x}", self.identifier),
+            _ => guid(&self.identifier.to_le_bytes()),
         }
     }
 }

@@ -201,8 +201,8 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
             {
                 told.put(name, (eight(at)? / 10_000_000).saturating_sub(11_644_473_600));
             }
-            told.put("size", eight(55)?);
-            told.put("fuid", crate::value::hex(&file.to_le_bytes(), ""));
+            told.put("size", eight(47)?);
+            told.put("fuid", format!("{file:04x}"));
             smb.open(file.into(), name, head, said);
         }
         (READ, Asked::Read(file, _)) if has_data => {

@@ -28,6 +28,11 @@ const CLOSE: u16 = 6;
 const READ: u16 = 8;
 const WRITE: u16 = 9;
 const IOCTL: u16 = 11;
+const SET_INFO: u16 = 17;
+/// What SET_INFO is about: a file's name, its end (MS-FSCC s2.4).
+const OF_FILE: u8 = 1;
+const RENAME: u8 = 10;
+const DISPOSITION: u8 = 13;
 
 /// The messages of a record, one behind the other.
 pub(super) fn messages(smb: &mut Smb, side: usize, record: &[u8], said: &mut Said) -> Option<()> {
@@ -139,6 +144,11 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
                 let data = named(bytes, LITTLE.long(body, 24)?, LITTLE.long(body, 28)?)?;
                 smb.content((0, file), (None, data, 0), head, said);
                 asked = Asked::Pipe(file);
+            }
+        }
+        SET_INFO => {
+            if let Some(change) = change(smb, bytes, body) {
+                (told, asked) = (change, Asked::Change);
             }
         }
         _ => {}
@@ -408,4 +418,33 @@ pub(super) fn status_name(status: u32) -> String {
         other => return format!("{other}"),
     }
     .to_owned()
+}
+
+/// What SET_INFO (MS-SMB2 s2.2.39) changes of a file, where that is its name or that it goes.
+fn change(smb: &Smb, bytes: &[u8], body: &[u8]) -> Option<Object> {
+    let (kind, class) = (*body.get(2)?, *body.get(3)?);
+    let data = named(bytes, LITTLE.word(body, 8)?.into(), LITTLE.long(body, 4)?)?;
+    let file = file_identifier(body, 16)?;
+    let name = smb.files.iter().find(|it| it.identifier == file).map(|it| text(&it.name));
+    let name = name.unwrap_or_else(|| "<unknown>".to_owned());
+    let mut told = Object::default();
+    match (kind, class) {
+        (OF_FILE, RENAME) => {
+            let length = LITTLE.long(data, 16)? as usize;
+            let new = wide(data.get(20..20_usize.checked_add(length)?)?);
+            let what = Object::default()
+                .with("class", "FILE_INFO")
+                .with("info_level", "SMB2_FILE_RENAME_INFO");
+            told.put("set_info", what);
+            told.put("rename", Object::default().with("from", name).with("to", text(&new)));
+        }
+        (OF_FILE, DISPOSITION) => {
+            let goes = *data.first()? != 0;
+            told.put("filename", name);
+            told.put("access", if goes { "delete on close" } else { "normal" });
+        }
+        _ => return None,
+    }
+    told.put("fuid", super::guid(&file.to_le_bytes()));
+    Some(told)
 }
