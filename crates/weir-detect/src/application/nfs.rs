@@ -29,11 +29,40 @@ const FILE_SYNC: u32 = 2;
 
 const GETATTR: u32 = 1;
 const LOOKUP: u32 = 3;
+const ACCESS: u32 = 4;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
 const CREATE: u32 = 8;
+const MKDIR: u32 = 9;
 const REMOVE: u32 = 12;
+const RMDIR: u32 = 13;
 const RENAME: u32 = 14;
+const READDIRPLUS: u32 = 17;
+const COMMIT: u32 = 21;
+
+/// Procedures of version 2, by their numbers (RFC 1094 s2.2).
+const SECOND: [&str; 18] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "ROOT",
+    "LOOKUP",
+    "READLINK",
+    "READ",
+    "WRITECACHE",
+    "WRITE",
+    "CREATE",
+    "REMOVE",
+    "RENAME",
+    "LINK",
+    "SYMLINK",
+    "MKDIR",
+    "RMDIR",
+    "READDIR",
+    "STATFS",
+];
+/// Where a write stands among them.
+const SECOND_WRITE: u32 = 8;
 
 /// A flow between a client and a server.
 #[derive(Debug, Default)]
@@ -167,28 +196,37 @@ impl Parser for Nfs {
     }
 
     fn end(&mut self, said: &mut Said) {
+        let calls = std::mem::take(&mut self.waiting);
+        let mut records: Vec<_> = calls.into_iter().filter_map(Call::unanswered).collect();
         for written in std::mem::take(&mut self.written) {
-            let Written { call, mut content, pieces } = written;
-            content.finish(said.wanted);
-            let (size, digests) = (content.size, content.digests());
-            let chunks = Object::default()
-                .with("first", true)
-                .with("last", true)
-                .with("last_xid", call.identifier)
-                .with("chunks", pieces.saturating_sub(1));
-            let object = call.object(Some("OK".to_owned())).with("write", chunks);
-            // Who wrote is not told.
-            let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
-            let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-            let told = FileTold { name: &call.name, size, digests, side: 0, range: None };
-            said.records.push(Record::file(call.number, objects.clone(), &told));
-            said.records.push(Record {
-                kind: "nfs",
-                number: Some(call.number),
-                objects,
-                side: None,
-            });
+            records.push(written.end(said));
         }
+        // What is left of datagrams is not told of, as with Suricata.
+        if self.held.is_some() {
+            records.sort_by_key(|it| it.number);
+            said.records.append(&mut records);
+        }
+    }
+}
+
+impl Written {
+    /// The file ends with its flow; what is told of its writing.
+    fn end(self, said: &mut Said) -> Record {
+        let Self { call, mut content, pieces } = self;
+        content.finish(said.wanted);
+        let (size, digests) = (content.size, content.digests());
+        let chunks = Object::default()
+            .with("first", true)
+            .with("last", true)
+            .with("last_xid", call.identifier)
+            .with("chunks", pieces.saturating_sub(1));
+        let object = call.object(Some("OK".to_owned())).with("write", chunks);
+        // Who wrote is not told.
+        let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
+        let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
+        let told = FileTold { name: &call.name, size, digests, side: 0, range: None };
+        said.records.push(Record::file(call.number, objects.clone(), &told));
+        Record { kind: "nfs", number: Some(call.number), objects, side: None }
     }
 }
 
@@ -223,7 +261,8 @@ impl Nfs {
         let (kind, credentials) = credentials(&mut xdr)?;
         let _ = (xdr.number()?, xdr.opaque()?);
         let (name, rename) = self.named(version, procedure, xdr).unwrap_or_default();
-        let handle = if version == 3 { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
+        let has_file = is_of_file(version, procedure);
+        let handle = if has_file { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
         let is_more = version == 3 && procedure == WRITE && self.is_written(&handle);
         let number = self.count;
         self.count += u64::from(!is_more);
@@ -264,12 +303,12 @@ impl Nfs {
         procedure: u32,
         mut xdr: Xdr<'_>,
     ) -> Option<(Vec<u8>, Option<(Vec<u8>, Vec<u8>)>)> {
-        if version != 3 {
+        if !is_of_file(version, procedure) {
             return None;
         }
         let handle = xdr.opaque()?;
         Some(match procedure {
-            LOOKUP | CREATE..=13 => (xdr.opaque()?.to_vec(), None),
+            LOOKUP | CREATE | MKDIR | REMOVE | RMDIR => (xdr.opaque()?.to_vec(), None),
             RENAME => {
                 let from = xdr.opaque()?.to_vec();
                 let _ = xdr.opaque()?;
@@ -326,9 +365,8 @@ impl Nfs {
         let place = self.waiting.iter().position(|it| it.identifier == identifier);
         let (Some(place), 1) = (place, kind) else { return Some(()) };
         let call = self.waiting.remove(place)?;
-        let is_accepted = state == 0;
         let mut status = None;
-        if is_accepted {
+        if state == 0 {
             let _ = (xdr.number()?, xdr.opaque()?);
             let accepted = xdr.number()?;
             // A status, but of procedures that do nothing.
@@ -346,12 +384,13 @@ impl Nfs {
             call.handle.clear();
         }
         let mut unit = call.unit();
-        let rpc = call.rpc(if is_accepted { "ACCEPTED" } else { "DENIED" });
+        // Even if it was denied, as with Suricata.
+        let rpc = call.rpc("ACCEPTED");
         let mut object = call.object(Some(status.map_or("OK".to_owned(), status_name)));
         if call.version == 3 && call.procedure == READ && status == Some(0) {
             self.read(&call, xdr, &rpc, (&mut object, &mut unit), said);
         }
-        if call.version == 3 && call.procedure == GETATTR {
+        if call.is_quiet() {
             return Some(());
         }
         let mut record = Record::new("nfs", call.number, object.clone()).from(1);
@@ -415,7 +454,7 @@ impl Nfs {
     fn learn(&mut self, call: &Call, mut xdr: Xdr<'_>) {
         let handle = match call.procedure {
             LOOKUP => xdr.opaque(),
-            CREATE..=11 => xdr.number().filter(|it| *it == 1).and_then(|_| xdr.opaque()),
+            CREATE | MKDIR => xdr.number().filter(|it| *it == 1).and_then(|_| xdr.opaque()),
             REMOVE => {
                 self.files.retain(|it| it.1 != call.name);
                 None
@@ -439,6 +478,33 @@ impl Call {
         unit
     }
 
+    /// Answers to it are not told of.
+    fn is_quiet(&self) -> bool {
+        self.version < 4 && matches!(self.procedure, GETATTR | COMMIT)
+    }
+
+    /// What is told of it once its flow ends without an answer.
+    fn unanswered(mut self) -> Option<Record> {
+        if self.is_quiet() || self.version > 3 {
+            return None;
+        }
+        if self.procedure == LOOKUP {
+            self.handle.clear();
+        }
+        let mut object = self.object(Some("OK".to_owned()));
+        if self.version == 3 && self.procedure == READ {
+            let chunks = Object::default()
+                .with("first", true)
+                .with("last", false)
+                .with("last_xid", 0_u8)
+                .with("chunks", 0_u8);
+            object.put("read", chunks);
+        }
+        let mut record = Record::new("nfs", self.number, object).from(1);
+        record.objects.insert(0, ("rpc", self.rpc("ACCEPTED")));
+        Some(record)
+    }
+
     fn rpc(&self, status: &str) -> Object {
         let mut object = Object::default()
             .with("xid", self.identifier)
@@ -459,7 +525,7 @@ impl Call {
         if !self.handle.is_empty() {
             let mut checksum = flate2::Crc::new();
             checksum.update(&self.handle);
-            object.put("hhash", format!("{:08x}", checksum.sum()));
+            object.put("hhash", format!("{:x}", checksum.sum()));
         }
         let is_file = self.version == 3 && matches!(self.procedure, READ | WRITE);
         object.put("id", self.number + 1);
@@ -468,9 +534,18 @@ impl Call {
         if let Some((from, to)) = &self.rename {
             object.put("rename", Object::default().with("from", text(from)).with("to", text(to)));
         }
+        if self.version == 2 && self.procedure == SECOND_WRITE && status.is_some() {
+            object.put("write", Object::default().with("first", false).with("last", false));
+        }
         object.put_some("status", status);
         object
     }
+}
+
+/// Whether the file that a call has a handle of is told.
+fn is_of_file(version: u32, procedure: u32) -> bool {
+    let has_handle = matches!(procedure, LOOKUP | ACCESS | READ..=MKDIR | REMOVE..=RENAME);
+    version == 3 && (has_handle || matches!(procedure, READDIRPLUS | COMMIT))
 }
 
 /// The flavour of credentials, and what those of Unix tell.
@@ -495,6 +570,10 @@ fn credentials(xdr: &mut Xdr<'_>) -> Option<(&'static str, Object)> {
 fn procedure_name(version: u32, procedure: u32) -> String {
     if version == 4 {
         return if procedure == 1 { "COMPOUND" } else { "NULL" }.to_owned();
+    }
+    if version == 2 {
+        let name = SECOND.get(procedure as usize).copied();
+        return name.map_or_else(|| procedure.to_string(), str::to_owned);
     }
     let names = super::names::NFS_PROCEDURE;
     let name = super::names::name_of(names, i64::from(procedure));
@@ -606,5 +685,54 @@ mod tests {
             said.units[0].numbers(Field::FileSize).next()
         };
         assert_eq!([0, 1, 2].map(size), [None, None, Some(4)]);
+    }
+
+    /// What is told of a call of that version and procedure when its stream ends.
+    fn left(version: u8, procedure: u8, arguments: &[u8]) -> Option<Object> {
+        let mut bytes = call(procedure, arguments);
+        bytes[19] = version;
+        let mut record = (0x8000_0000 | bytes.len() as u32).to_be_bytes().to_vec();
+        record.append(&mut bytes);
+        let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+        nfs.take(0, &record, &mut said);
+        nfs.end(&mut said);
+        said.records.first().map(|it| it.objects[1].1.clone())
+    }
+
+    #[test]
+    fn calls_without_an_answer_are_told_when_their_stream_ends_but_not_how_files_are() {
+        let handle = b"\0\0\0\x08FILEHDL2";
+        let access = left(3, 4, handle).unwrap();
+        assert_eq!(access.value("procedure"), Some(&"ACCESS".into()));
+        assert_eq!(access.value("status"), Some(&"OK".into()));
+        assert_eq!(access.value("hhash"), Some(&"ee23dc0".into()), "without zeros before it");
+        assert!(left(3, 6, handle).unwrap().value("read").is_some());
+        assert_eq!([left(3, 1, handle), left(3, 21, handle)], [None, None]);
+    }
+
+    #[test]
+    fn what_is_left_of_datagrams_is_not_told() {
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        nfs.take(0, &call(4, b"\0\0\0\x04file"), &mut said);
+        nfs.end(&mut said);
+        assert!(said.records.is_empty());
+    }
+
+    #[test]
+    fn links_have_neither_a_name_nor_a_handle() {
+        let arguments = b"\0\0\0\x04root\0\0\0\x02ln\0\0";
+        for procedure in [2, 5, 10, 11, 15, 16, 18, 19, 20] {
+            let object = left(3, procedure, arguments).unwrap();
+            assert_eq!(object.value("filename"), Some(&"".into()), "{procedure}");
+            assert_eq!(object.value("hhash"), None, "{procedure}");
+        }
+    }
+
+    #[test]
+    fn version_2_has_names_of_its_own() {
+        let name = |procedure| left(2, procedure, b"").unwrap().value("procedure").cloned();
+        for (procedure, told) in [(4, "LOOKUP"), (8, "WRITE"), (16, "READDIR"), (99, "99")] {
+            assert_eq!(name(procedure), Some(told.into()));
+        }
     }
 }
