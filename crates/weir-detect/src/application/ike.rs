@@ -23,8 +23,26 @@ pub(crate) struct Ike {
     /// What the responder chose.
     chosen: Object,
     domain: Option<u32>,
+    selected: Selected,
 }
 heap_size!(Ike { sides, chosen });
+
+/// What the responder of version 2 selected last, by kinds of transforms (RFC 7296 s3.3.2):
+/// encryption, pseudorandom function, integrity, group and sequence numbers.
+#[derive(Debug)]
+struct Selected([u16; 5]);
+
+impl Default for Selected {
+    fn default() -> Self {
+        Self([ENCR_NULL, 0, 0, 0, 0])
+    }
+}
+
+const ENCR_NULL: u16 = 11;
+/// Proposals of this protocol encrypt nothing (RFC 7296 s3.3.1).
+const AH: u8 = 2;
+/// Notifications below tell of errors (RFC 7296 s3.10.1).
+const STATUS: u16 = 16_384;
 
 /// A message's header.
 struct Head {
@@ -55,7 +73,7 @@ impl Parser for Ike {
         unit.number(Field::IkeExchange, head.exchange);
         let object = match head.version[0] {
             1 => self.first(side, &head, &bytes[HEAD_LEN..], &mut unit),
-            _ => second(side, &head, &bytes[HEAD_LEN..], &mut unit),
+            _ => self.second(side, &head, &bytes[HEAD_LEN..], &mut unit),
         };
         unit.tells("ike", object);
         said.message(unit, side);
@@ -253,7 +271,7 @@ fn described(attributes: &[(u16, u64)]) -> Object {
             11 => {
                 let spelt = match value {
                     1 => "LifeTypeSeconds",
-                    2 => "LifeTypeKiloBytes",
+                    2 => "LifeTypeKilobytes",
                     _ => "Unknown",
                 };
                 put("sa_life_type", "sa_life_type_raw", spelt, *value);
@@ -344,142 +362,157 @@ fn first_payload_name(kind: u8) -> String {
     .to_owned()
 }
 
-/// A message of version 2. Of its keys and nonces rules do not ask, as with Suricata.
-fn second(side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
-    let mut object = beginning(head);
-    object.put("role", if head.flags & 8 != 0 { "initiator" } else { "responder" });
-    let (payloads, is_whole) = payloads(head.next, rest);
-    if !is_whole {
-        unit.odd(AppEvent::IkeMalformed);
-    }
-    let mut notifications = Vec::new();
-    for (kind, content) in &payloads {
-        match kind {
-            33 => second_proposals(side, content, unit, &mut object),
-            41 => {
-                if let Some([high, low]) = content.get(2..4) {
-                    notifications.push(notification_name(u16::from_be_bytes([*high, *low])));
+impl Ike {
+    /// A message of version 2. Of its keys and nonces rules do not ask, as with Suricata.
+    fn second(&mut self, side: usize, head: &Head, rest: &[u8], unit: &mut Unit) -> Object {
+        let mut object = beginning(head);
+        let (payloads, is_whole) = payloads(head.next, rest);
+        if !is_whole {
+            unit.odd(AppEvent::IkeMalformed);
+        }
+        let mut notifications = Vec::new();
+        for (kind, content) in &payloads {
+            match kind {
+                33 => self.proposals(side, content, unit),
+                41 => {
+                    if let Some([high, low]) = content.get(2..4) {
+                        notifications.push(u16::from_be_bytes([*high, *low]));
+                    }
                 }
+                43 => unit.text(Buffer::IkeVendor, hex(content, "").as_bytes()),
+                _ => {}
             }
-            43 => unit.text(Buffer::IkeVendor, hex(content, "").as_bytes()),
-            _ => {}
         }
+        let is_initiator = head.flags & 8 != 0;
+        object.put("role", if is_initiator { "initiator" } else { "responder" });
+        if !is_initiator {
+            self.selected.put(&mut object);
+        }
+        let mut kinds: Vec<String> = payloads.iter().map(|it| second_payload_name(it.0)).collect();
+        if is_whole {
+            kinds.push("NoNextPayload".to_owned());
+        }
+        object.put("payload", kinds);
+        let errors = notifications.iter().filter(|it| **it < STATUS).count();
+        let mut told = Object::default().with("errors", errors);
+        if !notifications.is_empty() {
+            let names = notifications.into_iter().map(notification_name);
+            told.put("notify", names.collect::<Vec<_>>());
+        }
+        object.put("ikev2", told);
+        object
     }
-    let mut kinds: Vec<String> = payloads.iter().map(|it| second_payload_name(it.0)).collect();
-    if is_whole {
-        kinds.push("NoNextPayload".to_owned());
-    }
-    object.put("payload", kinds);
-    let mut told = Object::default().with("errors", 0_u8);
-    if !notifications.is_empty() {
-        told.put("notify", notifications);
-    }
-    object.put("ikev2", told);
-    object
-}
 
-/// What is proposed, or chosen: by the responder that is told, and judged.
-fn second_proposals(side: usize, mut rest: &[u8], unit: &mut Unit, object: &mut Object) {
-    let mut count = 0;
-    while let [_, _, high, low, _, _, spi, transforms, ..] = *rest {
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        let Some(mut inner) = rest.get(8 + usize::from(spi)..length) else { break };
-        count += 1;
-        let mut has = [false; 5];
-        for _ in 0..transforms {
-            let [_, _, high, low, kind, _, first, second, ..] = *inner else { break };
+    /// What is proposed, or selected; either is judged.
+    fn proposals(&mut self, side: usize, mut rest: &[u8], unit: &mut Unit) {
+        let mut count = 0;
+        while let [_, _, high, low, _, protocol, spi, transforms, ..] = *rest {
             let length = usize::from(u16::from_be_bytes([high, low]));
-            let number = u16::from_be_bytes([first, second]);
-            if let Some(seen) = usize::from(kind).checked_sub(1).and_then(|it| has.get_mut(it)) {
-                *seen = true;
+            let Some(mut inner) = rest.get(8 + usize::from(spi)..length) else { break };
+            count += 1;
+            let mut all = Vec::new();
+            for _ in 0..transforms {
+                let [_, _, high, low, kind, _, first, second, ..] = *inner else { break };
+                let length = usize::from(u16::from_be_bytes([high, low]));
+                all.push((kind, u16::from_be_bytes([first, second])));
+                let Some(behind) = inner.get(length.max(8)..) else { break };
+                inner = behind;
             }
-            if side == 1 && count == 1 {
-                transform(kind, number, unit, object);
+            judge(protocol, &all, unit);
+            if side == 1 {
+                all.into_iter().for_each(|it| self.selected.take(it));
             }
-            let Some(behind) = inner.get(length.max(8)..) else { break };
-            inner = behind;
+            rest = rest.get(length.max(8)..).unwrap_or_default();
         }
-        if side == 1 && count == 1 {
-            if !has[0] {
-                unit.odd(AppEvent::IkeNoEncryption);
-            }
-            if !has[3] {
-                unit.odd(AppEvent::IkeNoGroup);
-            }
+        if side == 1 && count > 1 {
+            unit.odd(AppEvent::IkeManyProposals);
         }
-        rest = rest.get(length.max(8)..).unwrap_or_default();
-    }
-    if side == 1 && count > 0 {
-        object.put("alg_esn", "NoESN");
-    }
-    if side == 1 && count > 1 {
-        unit.odd(AppEvent::IkeManyProposals);
     }
 }
 
-/// A transform that was chosen (RFC 7296 s3.3.2), and whether it is one that has been broken.
-fn transform(kind: u8, number: u16, unit: &mut Unit, object: &mut Object) {
-    let (field, name, event) = match kind {
-        1 => {
-            let is_weak = matches!(number, 1..=9 | 11);
-            ("alg_enc", encryption(number), is_weak.then_some(AppEvent::IkeWeakEncryption))
-        }
-        2 => {
-            let event = match number {
-                0 => Some(AppEvent::IkeInvalidProposal),
-                1 | 2 => Some(AppEvent::IkeWeakPrf),
-                _ => None,
-            };
-            ("alg_prf", pseudorandom(number), event)
-        }
-        3 => {
-            let event = match number {
-                0 => Some(AppEvent::IkeNoAuthentication),
-                1..=4 | 6 | 7 => Some(AppEvent::IkeWeakAuthentication),
-                _ => None,
-            };
-            ("alg_auth", integrity(number), event)
-        }
-        4 => {
-            let event = match number {
-                0 => Some(AppEvent::IkeNoGroup),
-                1 | 2 | 5 | 22 => Some(AppEvent::IkeWeakGroup),
-                _ => None,
-            };
-            ("alg_dh", group(number), event)
-        }
-        5 => ("alg_esn", if number == 0 { "NoESN" } else { "ESN" }.to_owned(), None),
-        _ => {
-            unit.odd(AppEvent::IkeUnknownProposal);
-            return;
-        }
+impl Selected {
+    fn take(&mut self, (kind, number): (u8, u16)) {
+        let place = usize::from(kind).checked_sub(1).and_then(|it| self.0.get_mut(it));
+        place.into_iter().for_each(|it| *it = number);
+    }
+
+    fn put(&self, object: &mut Object) {
+        let Self([encryption_number, prf, integrity_number, group_number, sequence]) = *self;
+        object.put("alg_enc", encryption(encryption_number));
+        object.put("alg_prf", pseudorandom(prf));
+        object.put("alg_auth", integrity(integrity_number));
+        object.put("alg_dh", group(group_number));
+        object.put("alg_esn", if sequence == 0 { "NoESN" } else { "ESN" });
+    }
+}
+
+/// Whether something is odd about a proposal: what it has that was broken, and what it lacks.
+fn judge(protocol: u8, transforms: &[(u8, u16)], unit: &mut Unit) {
+    transforms.iter().filter_map(|it| oddity(*it)).for_each(|it| unit.odd(it));
+    if !transforms.iter().any(|it| it.0 == 4) {
+        unit.odd(AppEvent::IkeNoGroup);
+    }
+    if protocol == AH {
+        unit.odd(AppEvent::IkeNoEncryption);
+    }
+    // Ciphers that authenticate what they encrypt need no integrity beside them.
+    let is_whole = |it: &(u8, u16)| match it {
+        (1, number) => matches!(number, 14..=16 | 18..=20 | 25..=28),
+        (3, number) => *number != 0,
+        _ => false,
     };
-    object.put(field, name);
-    event.into_iter().for_each(|it| unit.odd(it));
+    if !transforms.iter().any(is_whole) {
+        unit.odd(AppEvent::IkeNoAuthentication);
+    }
+}
+
+/// Whether a transform is one that was broken, or that nobody knows.
+fn oddity(transform: (u8, u16)) -> Option<AppEvent> {
+    Some(match transform {
+        (1, 1..=9 | ENCR_NULL) => AppEvent::IkeWeakEncryption,
+        (2 | 4, 0) => AppEvent::IkeInvalidProposal,
+        (2, 1 | 2) => AppEvent::IkeWeakPrf,
+        (3, 1..=7) => AppEvent::IkeWeakAuthentication,
+        (4, 1 | 2 | 5 | 22) => AppEvent::IkeWeakGroup,
+        (1..=5, _) => return None,
+        _ => AppEvent::IkeUnknownProposal,
+    })
+}
+
+/// What has no name, as EVE spells it.
+fn nameless(kind: &str, number: u16) -> String {
+    format!("{kind}({number} / {number:#x})")
 }
 
 fn encryption(number: u16) -> String {
     match number {
+        1 => "ENCR_DES_IV64",
         2 => "ENCR_DES",
         3 => "ENCR_3DES",
         4 => "ENCR_RC5",
         5 => "ENCR_IDEA",
         6 => "ENCR_CAST",
         7 => "ENCR_BLOWFISH",
-        11 => "ENCR_NULL",
+        8 => "ENCR_3IDEA",
+        9 => "ENCR_DES_IV32",
+        ENCR_NULL => "ENCR_NULL",
         12 => "ENCR_AES_CBC",
         13 => "ENCR_AES_CTR",
+        14 => "ENCR_AES_CCM_8",
+        15 => "ENCR_AES_CCM_12",
+        16 => "ENCR_AES_CCM_16",
         18 => "ENCR_AES_GCM_8",
         19 => "ENCR_AES_GCM_12",
         20 => "ENCR_AES_GCM_16",
         28 => "ENCR_CHACHA20_POLY1305",
-        other => return format!("Unknown({other})"),
+        other => return nameless("IkeTransformEncType", other),
     }
     .to_owned()
 }
 
 fn pseudorandom(number: u16) -> String {
     match number {
+        0 => "PRF_NULL",
         1 => "PRF_HMAC_MD5",
         2 => "PRF_HMAC_SHA1",
         3 => "PRF_HMAC_TIGER",
@@ -488,7 +521,7 @@ fn pseudorandom(number: u16) -> String {
         6 => "PRF_HMAC_SHA2_384",
         7 => "PRF_HMAC_SHA2_512",
         8 => "PRF_AES128_CMAC",
-        other => return format!("Unknown({other})"),
+        other => return nameless("IkeTransformPRFType", other),
     }
     .to_owned()
 }
@@ -501,12 +534,13 @@ fn integrity(number: u16) -> String {
         3 => "AUTH_DES_MAC",
         4 => "AUTH_KPDK_MD5",
         5 => "AUTH_AES_XCBC_96",
+        6 => "AUTH_HMAC_MD5_128",
         7 => "AUTH_HMAC_SHA1_160",
         8 => "AUTH_AES_CMAC_96",
         12 => "AUTH_HMAC_SHA2_256_128",
         13 => "AUTH_HMAC_SHA2_384_192",
         14 => "AUTH_HMAC_SHA2_512_256",
-        other => return format!("Unknown({other})"),
+        other => return nameless("IkeTransformAuthType", other),
     }
     .to_owned()
 }
@@ -532,7 +566,7 @@ fn group(number: u16) -> String {
         26 => "Ecp224",
         31 => "Curve25519",
         32 => "Curve448",
-        other => return format!("Unknown({other})"),
+        other => return nameless("IkeTransformDHType", other),
     }
     .to_owned()
 }
@@ -555,7 +589,7 @@ fn second_payload_name(kind: u8) -> String {
         46 => "EncryptedAndAuthenticated",
         47 => "Configuration",
         48 => "ExtensibleAuthentication",
-        other => return format!("Unknown({other})"),
+        other => return nameless("IkePayloadType", other.into()),
     }
     .to_owned()
 }
@@ -582,7 +616,7 @@ fn notification_name(number: u16) -> String {
         16391 => "USE_TRANSPORT_MODE",
         16430 => "IKEV2_FRAGMENTATION_SUPPORTED",
         16431 => "SIGNATURE_HASH_ALGORITHMS",
-        other => return format!("Unknown({other})"),
+        other => return nameless("NotifyType", other),
     }
     .to_owned()
 }
@@ -590,6 +624,7 @@ fn notification_name(number: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     fn message(version: u8, exchange: u8, next: u8, payloads: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x11; 16];
@@ -634,5 +669,62 @@ mod tests {
             ike.take(0, &message(version, 34, kind, b"\0\0\0\x08nonc"), &mut said);
             assert_eq!(said.units[0].each(Buffer::IkeNonce, &mut |_| true), is_there);
         }
+    }
+
+    /// A security association with one proposal of those transforms.
+    fn association(next: u8, transforms: &[[u8; 2]]) -> Vec<u8> {
+        let mut inner: Vec<u8> = Vec::new();
+        for [kind, number] in transforms {
+            inner.extend([3, 0, 0, 8, *kind, 0, 0, *number]);
+        }
+        let length = 8 + inner.len() as u8;
+        let proposal = [0, 0, 0, length, 1, 1, 0, transforms.len() as u8];
+        [&[next, 0, 0, 4 + length], &proposal[..], &inner].concat()
+    }
+
+    fn told(ike: &mut Ike, side: usize, next: u8, payloads: &[u8]) -> Unit {
+        let mut said = Said::default();
+        ike.take(side, &message(0x20, 34, next, payloads), &mut said);
+        said.units.remove(0)
+    }
+
+    #[test]
+    fn a_responder_tells_always_what_it_selected_last() {
+        let mut ike = Ike::default();
+        let name = |unit: &Unit, name| unit.objects[0].1.value(name).cloned().unwrap();
+        let early = told(&mut ike, 1, 41, b"\0\0\0\x0a\0\0\0\x11\0\x0e");
+        assert_eq!(name(&early, "alg_enc"), "ENCR_NULL".into());
+        assert_eq!(name(&early, "alg_prf"), "PRF_NULL".into());
+        assert_eq!(name(&early, "alg_auth"), "NONE".into());
+        told(&mut ike, 1, 33, &association(0, &[[1, 12], [2, 5], [3, 12], [4, 14]]));
+        let late = told(&mut ike, 1, 53, b"\0\0\0\x08\0\x01\0\x01");
+        assert_eq!(name(&late, "alg_enc"), "ENCR_AES_CBC".into());
+        assert_eq!(name(&late, "alg_dh"), "Modp2048".into());
+        let payloads = vec!["IkePayloadType(53 / 0x35)", "NoNextPayload"];
+        assert_eq!(name(&late, "payload"), payloads.into());
+    }
+
+    #[test]
+    fn notifications_of_errors_are_counted() {
+        for (notification, count) in [([0, 14], 1_u8), ([0x40, 4], 0)] {
+            let payload = [&b"\0\0\0\x08\0\0"[..], &notification].concat();
+            let unit = told(&mut Ike::default(), 1, 41, &payload);
+            let Some(Value::Object(inner)) = unit.objects[0].1.value("ikev2") else { panic!() };
+            assert_eq!(inner.value("errors"), Some(&count.into()));
+        }
+    }
+
+    #[test]
+    fn what_an_initiator_proposes_is_judged_too() {
+        let judged = |transforms: &[[u8; 2]]| {
+            let unit = told(&mut Ike::default(), 0, 33, &association(0, transforms));
+            unit.events.as_slice().to_vec()
+        };
+        let weak = judged(&[[1, 3], [2, 1], [3, 1], [4, 2]]);
+        assert_eq!(weak.len(), 4);
+        let unknown = judged(&[[1, 99], [2, 98], [3, 97], [4, 96], [9, 9]]);
+        assert_eq!(unknown, [AppEvent::IkeUnknownProposal]);
+        assert_eq!(judged(&[[1, 12], [4, 14]]), [AppEvent::IkeNoAuthentication]);
+        assert_eq!(judged(&[[1, 20], [2, 5], [4, 31]]), [], "AEAD authenticates");
     }
 }
