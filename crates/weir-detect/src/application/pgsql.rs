@@ -427,7 +427,7 @@ impl Exchange {
                 if self.parameters.len() < PARAMETERS_MAX {
                     let name = &name[..name.len().min(TEXT_LEN_MAX)];
                     let value = &value[..value.len().min(TEXT_LEN_MAX)];
-                    let pair = Object::default().with(crate::value::text(name), value);
+                    let pair = Object::default().with(parameter_name(name), value);
                     self.parameters.push(pair.into());
                 }
             }
@@ -505,6 +505,16 @@ fn mechanism(name: &[u8]) -> String {
     }
 }
 
+/// A parameter as EVE spells it.
+fn parameter_name(name: &[u8]) -> String {
+    match name {
+        b"DateStyle" => "date_style".to_owned(),
+        b"IntervalStyle" => "interval_style".to_owned(),
+        b"TimeZone" => "time_zone".to_owned(),
+        other => crate::value::text(other),
+    }
+}
+
 /// Names and values of a startup message: the user, and others.
 fn parameters(bytes: &[u8]) -> Object {
     let mut texts = bytes.split(|it| *it == 0);
@@ -516,7 +526,7 @@ fn parameters(bytes: &[u8]) -> Object {
         }
         match name {
             b"user" => object.put("user", value),
-            _ => others.push(Object::default().with(crate::value::text(name), value).into()),
+            _ => others.push(Object::default().with(parameter_name(name), value).into()),
         }
     }
     if !others.is_empty() {
@@ -540,6 +550,14 @@ fn fields(bytes: &[u8], response: &mut Object) {
             b'P' => "position",
             b'D' => "detail",
             b'H' => "hint",
+            b'p' => "internal_position",
+            b'q' => "internal_query",
+            b'W' => "where",
+            b's' => "schema_name",
+            b't' => "table_name",
+            b'c' => "column_name",
+            b'd' => "data_type",
+            b'n' => "constraint_name",
             _ => continue,
         };
         response.put(name, &text[..text.len().min(TEXT_LEN_MAX)]);
@@ -657,5 +675,23 @@ mod tests {
         assert_eq!(said.later, said.units);
         pgsql.take(0, b"Q\0\0\0\x0dselect 1\0", &mut said);
         assert!(said.units[1].each(Buffer::PgsqlQuery, &mut |it| it == b"select 1"));
+    }
+
+    #[test]
+    fn parameters_have_the_names_that_eve_gives_them() {
+        let parameters = b"S\0\0\0\x0fTimeZone\0v\0S\0\0\0\x10MixedCase\0v\0Z\0\0\0\x05I";
+        let (told, _) = exchanges(&[(0, b"Q\0\0\0\x05\0"), (1, parameters)]);
+        let named = |name| Value::from(Object::default().with(name, "v"));
+        let list = Value::List(vec![named("time_zone"), named("MixedCase")]);
+        assert_eq!(part(&told[0], "response", "parameter_status"), Some(list));
+    }
+
+    #[test]
+    fn errors_tell_where_they_are() {
+        let error = b"E\0\0\0\x19qselect\0ttable\0nkey\0\0Z\0\0\0\x05I";
+        let (told, _) = exchanges(&[(0, b"Q\0\0\0\x05\0"), (1, error)]);
+        let names = ["internal_query", "table_name", "constraint_name"];
+        let said = names.map(|it| part(&told[0], "response", it));
+        assert_eq!(said, ["select", "table", "key"].map(|it| Some(it.into())));
     }
 }
