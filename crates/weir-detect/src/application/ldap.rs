@@ -201,7 +201,7 @@ impl Exchange {
         let told = |part: &Part, is_request: bool| {
             let name = name_of(LDAP_OPERATION, part.operation).unwrap_or("unknown");
             let mut object = Object::default();
-            if is_request {
+            if is_request || self.request.is_none() {
                 object.put("message_id", self.identifier);
             }
             object.put("operation", name);
@@ -409,7 +409,7 @@ fn result(fields: &mut Ber<'_>, part: &mut Part) -> Option<()> {
     part.names.push(name.to_vec());
     part.result = Some(code);
     part.message = Some(message.to_vec());
-    let spelt = name_of(LDAP_RESULT, code).map_or(code.to_string(), str::to_owned);
+    let spelt = name_of(LDAP_RESULT, code).map_or(format!("unknown-{code}"), str::to_owned);
     part.object.put("result_code", spelt);
     part.object.put("matched_dn", name);
     part.object.put("message", message);
@@ -444,5 +444,33 @@ mod tests {
         ldap.take(0, b"\x30\x0c\x02\x01\x02\x64\x07\x04\x03a=b\x30\x00", &mut said);
         assert_eq!(said.units[0].numbers(Field::LdapRequest).next(), Some(4));
         assert!(!said.units[0].each(Buffer::LdapRequestName, &mut |_| true));
+    }
+
+    /// What is told of an answer that nobody asked for.
+    fn answer(bytes: &[u8]) -> Object {
+        let (mut ldap, mut said) = (Ldap::default(), Said::default());
+        ldap.take(1, bytes, &mut said);
+        let Some(Value::List(mut answers)) =
+            said.records[0].objects[0].1.value("responses").cloned()
+        else {
+            panic!("{said:?}")
+        };
+        let Value::Object(answer) = answers.remove(0) else { panic!("{said:?}") };
+        answer
+    }
+
+    #[test]
+    fn answers_that_nobody_asked_for_tell_what_message_they_are() {
+        assert_eq!(answer(DONE).value("message_id"), Some(&2_u8.into()));
+    }
+
+    #[test]
+    fn results_without_a_name_tell_their_number() {
+        let odd = DONE.iter().map(|it| if *it == 0x20 { 30 } else { *it }).collect::<Vec<_>>();
+        let answer = answer(&odd);
+        let Some(Value::Object(done)) = answer.value("search_result_done") else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(done.value("result_code"), Some(&"unknown-30".into()));
     }
 }
