@@ -85,8 +85,9 @@ impl Parser for Rfb {
             has_more |= event;
         }
         said.has_failed |= events.contains(&AppEvent::RfbMalformed);
-        // Who speaks before it is his turn.
-        if self.next.speaker().is_some_and(|it| it != side) && !self.held[side].bytes().is_empty() {
+        // Who speaks before it is his turn, once the server has begun.
+        let is_early = self.next.speaker().is_some_and(|it| it != side);
+        if is_early && self.has_begun() && !self.held[side].bytes().is_empty() {
             events.push(AppEvent::RfbConfused);
             self.next = Next::Over;
         }
@@ -106,13 +107,18 @@ impl Parser for Rfb {
     }
 
     fn end(&mut self, said: &mut Said) {
-        if !std::mem::replace(&mut self.is_told, true) {
+        if self.has_begun() && !std::mem::replace(&mut self.is_told, true) {
             said.records.push(Record::new("rfb", 0, self.object()).from(1));
         }
     }
 }
 
 impl Rfb {
+    /// A client alone is not told of.
+    fn has_begun(&self) -> bool {
+        self.server_version.is_some()
+    }
+
     /// Takes the next message, if it is whole; whether rules have something to look at.
     fn step(&mut self, events: &mut Vec<AppEvent>) -> Option<bool> {
         let minor = self.client_version.as_ref().map(|it| it[1].clone()).unwrap_or_default();
@@ -154,8 +160,8 @@ impl Rfb {
                 self.result = Some(result);
                 let next = match result {
                     0 => Next::ClientInit,
-                    1 | 2 if minor == b"008" => Next::Reason,
-                    1 | 2 => Next::Over,
+                    1 if minor == b"008" => Next::Reason,
+                    1 => Next::Over,
                     _ => {
                         events.push(AppEvent::RfbResult);
                         Next::Over
@@ -207,23 +213,17 @@ impl Rfb {
         object.put_some("client_protocol_version", self.client_version.as_ref().map(version));
         let mut authentication = Object::default();
         authentication.put_some("security_type", self.security);
-        if let Some(challenge) = &self.challenge {
-            let mut vnc = Object::default().with("challenge", hex(challenge, ""));
+        if self.security == Some(VNC.into()) {
+            let mut vnc = Object::default();
+            vnc.put_some("challenge", self.challenge.as_ref().map(|it| hex(it, "")));
             vnc.put_some("response", self.response.as_ref().map(|it| hex(it, "")));
             authentication.put("vnc", vnc);
         }
-        // A reason says more.
-        let result = self.result.filter(|_| self.reason.is_none());
-        let result = result.map(|it| match it {
-            0 => "OK".to_owned(),
-            1 => "FAIL".to_owned(),
-            2 => "TOOMANY".to_owned(),
-            other => format!("UNKNOWN ({other})"),
-        });
-        authentication.put_some("security_result", result);
-        if !authentication.is_empty() {
-            object.put("authentication", authentication);
+        // Of others it is not told, as with Suricata.
+        if self.result == Some(0) {
+            authentication.put("security_result", "OK");
         }
+        object.put("authentication", authentication);
         object.put_some("server_security_failure_reason", self.reason.as_ref());
         object.put_some("screen_shared", self.is_shared);
         object.put_some("framebuffer", self.display.as_ref().map(Display::object));
@@ -306,6 +306,7 @@ fn version(line: &[u8], events: &mut Vec<AppEvent>) -> Option<[Vec<u8>; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     #[test]
     fn a_handshake_tells_what_is_shown_to_whom() {
@@ -329,5 +330,49 @@ mod tests {
         assert!(said.units.iter().any(|it| it.numbers(Field::RfbResult).any(|it| it == 0)));
         rfb.take(1, b"pictures", &mut said);
         assert_eq!(said.records.len(), 1);
+    }
+
+    /// What is told of a connection of that version when it ends, and what is odd about it.
+    fn told(version: &[u8; 12], lines: &[(usize, &[u8])]) -> (Object, Vec<AppEvent>) {
+        let (mut rfb, mut said) = (Rfb::default(), Said::default());
+        let versions: [(usize, &[u8]); 2] = [(1, version), (0, version)];
+        versions.iter().chain(lines).for_each(|(side, bytes)| rfb.take(*side, bytes, &mut said));
+        rfb.end(&mut said);
+        let Some(Value::Object(object)) = said.records[0].objects[0].1.value("authentication")
+        else {
+            panic!("{said:?}")
+        };
+        let events = said.units.iter().flat_map(|it| it.events.as_slice().to_vec());
+        (object.clone(), events.collect())
+    }
+
+    #[test]
+    fn authentication_is_told_even_if_it_has_not_begun() {
+        let (refused, _) = told(b"RFB 003.008\n", &[(1, b"\0\0\0\0\x04nope")]);
+        assert!(refused.is_empty());
+        let (chosen, _) = told(b"RFB 003.008\n", &[(1, b"\x02\x01\x02"), (0, b"\x02")]);
+        assert_eq!(chosen.value("vnc"), Some(&Object::default().into()));
+    }
+
+    #[test]
+    fn of_outcomes_success_alone_is_told_and_others_than_failure_are_odd() {
+        let outcome = |bytes: &[u8]| {
+            let lines: [(usize, &[u8]); 5] =
+                [(1, b"\x02\x01\x02"), (0, b"\x02"), (1, &[7; 16]), (0, &[8; 16]), (1, bytes)];
+            let (object, events) = told(b"RFB 003.007\n", &lines);
+            (object.value("security_result").cloned(), events)
+        };
+        assert_eq!(outcome(&[0; 4]), (Some("OK".into()), vec![]));
+        assert_eq!(outcome(&[0, 0, 0, 1]), (None, vec![]));
+        assert_eq!(outcome(&[0, 0, 0, 2]), (None, vec![AppEvent::RfbResult]));
+    }
+
+    #[test]
+    fn a_client_alone_is_not_told_of() {
+        let (mut rfb, mut said) = (Rfb::default(), Said::default());
+        rfb.take(0, b"RFB 003.008\n", &mut said);
+        rfb.take(0, b"\x02", &mut said);
+        rfb.end(&mut said);
+        assert!(said.records.is_empty() && said.units.is_empty());
     }
 }
