@@ -8,7 +8,7 @@ use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, text};
 
 /// Bytes of a message that is looked into, at most (Suricata's limit); a longer one is told as cut.
 const MESSAGE_LEN_MAX: usize = 1024 * 1024;
@@ -19,6 +19,8 @@ const WAITING_MAX: usize = 256;
 const TOPICS_MAX: usize = 1024;
 /// Bits of a first byte that are flags and no number (MQTT 3.1.1 s3.3.1): `DUP` and `RETAIN`.
 const FLAGS: u8 = 0x09;
+/// Bytes of what is published that are told, at most.
+const PUBLISHED_LEN_MAX: usize = 1024;
 /// Messages of an exchange, and properties of a message, that are not odd, at most (Suricata's
 /// limits).
 const MESSAGES_MAX: u32 = 1024;
@@ -486,8 +488,18 @@ fn publish(
     unit.text(Buffer::MqttMessage, reader.rest);
     object.put("topic", topic);
     object.put_some("message_id", identifier);
-    object.put("message", reader.rest);
+    object.put("message", shortened(reader.rest));
     Some(properties)
+}
+
+/// What was published, and how much more it was than is told.
+fn shortened(bytes: &[u8]) -> String {
+    match bytes.split_at_checked(PUBLISHED_LEN_MAX) {
+        Some((told, rest)) if !rest.is_empty() => {
+            format!("{}[truncated {} additional bytes]", text(told), rest.len())
+        }
+        _ => text(bytes),
+    }
 }
 
 fn acknowledged(
@@ -607,5 +619,12 @@ mod tests {
         let kinds: Vec<i64> = answer.numbers(Field::MqttType).collect();
         assert_eq!(kinds, [1, 2], "a transaction has all its messages");
         assert!(answer.each(Buffer::MqttPassword, &mut |it| it == b"pass"));
+    }
+
+    #[test]
+    fn what_is_published_is_told_up_to_a_length() {
+        assert_eq!(shortened(&[b'B'; 1024]), "B".repeat(1024));
+        let told = shortened(&[b'B'; 3000]);
+        assert_eq!(told, "B".repeat(1024) + "[truncated 1976 additional bytes]");
     }
 }
