@@ -213,7 +213,7 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
         Some(())
     };
     match function {
-        1..=4 => place("read", 0, object),
+        1..=4 => place("read", 0, object)?,
         5 | 6 => {
             let (address, value) = (word(0)?, word(2)?);
             unit.number(Field::ModbusAddress, i64::from(address) + 1);
@@ -224,22 +224,16 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
             );
             let told = Object::default().with("address", address).with("data", value);
             object.put("write", told);
-            Some(())
         }
         8 => {
             unit.number(Field::ModbusSubfunction, word(0)?);
             diagnostic(data, object);
-            Some(())
         }
         22 => {
             unit.number(Field::ModbusAddress, i64::from(word(0)?) + 1);
             object.put("write", mask(data)?);
-            Some(())
         }
-        43 => {
-            mei(data, object);
-            Some(())
-        }
+        43 => mei(data, object),
         15 | 16 => {
             place("written", 0, object)?;
             let values = data.get(5..)?;
@@ -254,7 +248,6 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
                     unit.number(Field::ModbusValue, byte >> (at % 8) & 1);
                 }),
             }
-            Some(())
         }
         23 => {
             place("read", 0, object)?;
@@ -264,10 +257,10 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
             data.get(9..)?.chunks_exact(2).take(VALUES_MAX).for_each(|it| {
                 unit.number(Field::ModbusValue, u16::from_be_bytes([it[0], it[1]]));
             });
-            Some(())
         }
-        _ => Some(()),
+        _ => object.put("data", data),
     }
+    Some(())
 }
 
 /// Whether a request asks for, and brings, as much as it may (MODBUS application protocol s6).
@@ -302,7 +295,7 @@ fn answered(function: u8, data: &[u8], object: &mut Object) {
         8 => diagnostic(data, object),
         22 => object.put_some("write", mask(data)),
         43 => mei(data, object),
-        _ => {}
+        _ => object.put("data", data),
     }
 }
 
@@ -454,6 +447,7 @@ fn exception(code: u8) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Value;
 
     #[test]
     fn a_request_and_its_answer_are_one_record() {
@@ -468,6 +462,18 @@ mod tests {
         assert!(said.units[2].events.has(AppEvent::ModbusUnsolicited));
         modbus.take(0, b"\0\x09\0\x05\0\x03\x01\x83\x02", &mut said);
         assert!(said.units[3].events.has(AppEvent::ModbusProtocol));
+    }
+
+    #[test]
+    fn of_other_functions_the_bytes_are_told() {
+        let (mut modbus, mut said) = (Modbus::default(), Said::default());
+        modbus.take(0, b"\0\x0b\0\0\0\x02\x01\x07", &mut said);
+        modbus.take(1, b"\0\x0b\0\0\0\x03\x01\x07m", &mut said);
+        let told = |name: &str| match said.records[0].objects[0].1.value(name) {
+            Some(Value::Object(part)) => part.value("data").cloned(),
+            _ => None,
+        };
+        assert_eq!(["request", "response"].map(told), [Some("".into()), Some("m".into())]);
     }
 
     #[test]
