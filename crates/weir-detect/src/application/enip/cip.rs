@@ -64,7 +64,8 @@ fn one(bytes: &[u8], is_outer: bool, unit: &mut Unit) -> Option<Object> {
         }
         object.put("status", named(STATUS, status));
         if !extended.is_empty() {
-            object.put("status_extended", hex(extended, ""));
+            // Of words, as many bytes, as with Suricata.
+            object.put("status_extended", hex(&extended[..words.into()], ""));
         }
     }
     if service == MULTIPLE && is_outer {

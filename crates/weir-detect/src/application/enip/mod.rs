@@ -343,4 +343,12 @@ mod tests {
         }
         assert!(!said(&[(0, message(0x66, 0, &[]))]).units[0].events.has(AppEvent::EnipInvalid));
     }
+
+    #[test]
+    fn of_an_extended_status_the_low_half_is_told() {
+        let said = said(&[(0, unconnected(&[0x4c, 0])), (1, unconnected(&[0xcc, 0, 5, 1, 1, 0]))]);
+        let told = format!("{:?}", said.records[0].objects);
+        assert!(told.contains("status_extended"), "{told}");
+        assert!(told.contains("\"01\"") && !told.contains("0100"), "{told}");
+    }
 }
