@@ -270,7 +270,7 @@ fn error_name(code: i64) -> String {
         60 => "KRB_ERR_GENERIC",
         61 => "KRB_ERR_FIELD_TOOLONG",
         68 => "KDC_ERR_WRONG_REALM",
-        other => return format!("UNKNOWN ({other})"),
+        other => return format!("ErrorCode({other})"),
     };
     name.to_owned()
 }
@@ -319,5 +319,10 @@ mod tests {
         bytes.chunks(9).for_each(|it| krb5.take(1, it, &mut said));
         assert_eq!(said.records.len(), 1);
         assert!(!said.units[0].events.has(AppEvent::KrbWeak));
+    }
+
+    #[test]
+    fn errors_without_a_name_tell_their_number() {
+        assert_eq!(error_name(99), "ErrorCode(99)");
     }
 }
