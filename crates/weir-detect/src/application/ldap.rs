@@ -22,6 +22,7 @@ const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 const REQUESTS: [u8; 10] = [0, UNBIND, 3, 6, 8, 10, 12, 14, ABANDON, 23];
 const UNBIND: u8 = 2;
 const ABANDON: u8 = 16;
+const EXTENDED_RESPONSE: u8 = 24;
 
 /// A request and its answers.
 #[derive(Debug, Default)]
@@ -139,6 +140,8 @@ impl Ldap {
         let is_last = !matches!(part.operation, 4 | 19 | 25);
         let place = self.waiting.iter().position(|it| it.identifier == identifier);
         let Some(place) = place else {
+            // Notices are such (RFC 4511 s4.4), which nobody asks for.
+            let is_notice = part.operation == EXTENDED_RESPONSE;
             let exchange = Exchange {
                 number: self.count,
                 identifier,
@@ -147,8 +150,7 @@ impl Ldap {
             };
             self.count += 1;
             let mut unit = exchange.unit();
-            // What nobody asked for, but notices (RFC 4511 s4.4).
-            if identifier != 0 {
+            if !is_notice {
                 unit.odd(AppEvent::LdapUnasked);
             }
             said.records.push(exchange.record());
@@ -462,6 +464,16 @@ mod tests {
     #[test]
     fn answers_that_nobody_asked_for_tell_what_message_they_are() {
         assert_eq!(answer(DONE).value("message_id"), Some(&2_u8.into()));
+    }
+
+    #[test]
+    fn notices_are_not_asked_for() {
+        let notice = DONE.iter().map(|it| if *it == 0x65 { 0x78 } else { *it }).collect::<Vec<_>>();
+        for (bytes, is_odd) in [(DONE, true), (&notice, false)] {
+            let (mut ldap, mut said) = (Ldap::default(), Said::default());
+            ldap.take(1, bytes, &mut said);
+            assert_eq!(said.units[0].events.has(AppEvent::LdapUnasked), is_odd);
+        }
     }
 
     #[test]
