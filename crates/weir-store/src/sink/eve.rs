@@ -283,16 +283,22 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
 
 /// A flow so far.
 pub fn flow_object(flow: &FlowView) -> Value {
+    let mut object = flow_counts(flow);
+    object["src_ip"] = address(&flow.initiator).into();
+    object["dest_ip"] = address(&flow.responder).into();
+    object["src_port"] = flow.initiator.port.into();
+    object["dest_port"] = flow.responder.port.into();
+    object
+}
+
+/// The same without its ends.
+pub(super) fn flow_counts(flow: &FlowView) -> Value {
     let mut object = json!({
         "pkts_toserver": flow.packets[0],
         "pkts_toclient": flow.packets[1],
         "bytes_toserver": flow.bytes[0],
         "bytes_toclient": flow.bytes[1],
         "start": timestamp(flow.start),
-        "src_ip": address(&flow.initiator),
-        "dest_ip": address(&flow.responder),
-        "src_port": flow.initiator.port,
-        "dest_port": flow.responder.port,
     });
     if let Some([packets, bytes]) = flow.bypassed {
         object["bypassed"] = json!({

@@ -43,9 +43,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     let mut event = head(record.last, "flow", ends, record.protocol);
     put_rdma(&mut event, record.protocol);
     eve::put_flow_id(&mut event, view);
-    if !record.vlans.ids().is_empty() {
-        event.insert("vlan".into(), record.vlans.ids().into());
-    }
+    put_vlans(&mut event, record);
     // Of TCP and UDP, ICMP only says that something did not arrive.
     let icmp = if matches!(record.protocol, 1 | 58) { record.icmp } else { [None; 2] };
     if let Some((kind, code)) = icmp[0] {
@@ -71,7 +69,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     for (name, spoken) in beside.into_iter().filter_map(|it| Some((it.0, it.1?))) {
         event.insert(name.into(), spoken.into());
     }
-    let mut object = eve::flow_object(view);
+    let mut object = eve::flow_counts(view);
     object["end"] = eve::timestamp(record.last).into();
     object["age"] = age(record).into();
     object["state"] = record.state().into();
@@ -93,12 +91,23 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     if record.protocol == 6 {
         event.insert("tcp".into(), tcp(record));
     }
-    if let Some(seed) = community_seed {
-        let ends = [&view.initiator, &view.responder];
+    put_community(&mut event, record, community_seed);
+    event
+}
+
+fn put_vlans(event: &mut Event, record: &FlowRecord) {
+    if !record.vlans.ids().is_empty() {
+        event.insert("vlan".into(), record.vlans.ids().into());
+    }
+}
+
+/// Adds the flow's Community ID, where there is a seed for it.
+fn put_community(event: &mut Event, record: &FlowRecord, seed: Option<u16>) {
+    if let Some(seed) = seed {
+        let ends = [&record.view.initiator, &record.view.responder];
         let id = community_id(ends, record.protocol, record.icmp[0], seed);
         event.insert("community_id".into(), id.into());
     }
-    event
 }
 
 /// Flows of RDMA without IP have what its headers call the next one, or none: to a reader of IP's
@@ -145,7 +154,7 @@ fn put_flags(object: &mut Value, flags: u8) {
 }
 
 /// The events of kind `netflow`: one for each side that sent something.
-pub fn netflow(record: &FlowRecord) -> Vec<Event> {
+pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<Event> {
     let FlowRecord { view, .. } = record;
     let mut events = Vec::new();
     for side in 0..2 {
@@ -156,7 +165,9 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
         ends.rotate_left(side);
         let mut event = head(record.last, "netflow", ends, record.protocol);
         put_rdma(&mut event, record.protocol);
+        event.remove("ip_v");
         eve::put_flow_id(&mut event, view);
+        put_vlans(&mut event, record);
         event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
         if let Some((kind, code)) = record.icmp[side] {
             event.insert("icmp_type".into(), kind.into());
@@ -185,6 +196,7 @@ pub fn netflow(record: &FlowRecord) -> Vec<Event> {
             put_flags(&mut tcp, flags);
             event.insert("tcp".into(), tcp);
         }
+        put_community(&mut event, record, community_seed);
         events.push(event);
     }
     events

@@ -25,6 +25,7 @@ use weir_detect::{
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
+use weir_store::sink::eve_record::community_id;
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, Transport};
@@ -301,7 +302,7 @@ impl<W: Write> Detection<W> {
         look.flows.flush(&mut look.detector);
         look.ended();
         let left = look.waiting.end_all();
-        left.into_iter().for_each(|it| look.push_late(it));
+        left.into_iter().for_each(|it| look.push_late(it, Vlans::default()));
         if look.options.events.stats {
             look.stats(layers.counters());
         }
@@ -484,8 +485,17 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
         let view = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow());
+        // As with Suricata, which tells of no frame's addresses here.
+        event.remove("ether");
         if let Some(view) = view {
             sink::put_flow_id(&mut event, &view);
+            let protocol = layer.parsed.protocol;
+            let seed = self.options.events.community_seed;
+            if let Some(seed) = seed.filter(|_| matches!(protocol, 6 | 17 | 132)) {
+                let ends = [&view.initiator, &view.responder];
+                let id = community_id(ends, protocol, None, seed);
+                event.insert("community_id".into(), id.into());
+            }
         }
         odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));

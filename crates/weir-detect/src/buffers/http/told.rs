@@ -46,6 +46,10 @@ pub(super) fn object(transaction: &Transaction) -> Object {
             });
         }
     }
+    let asking = transaction.half(0).filter(|_| transaction.has_headers(0));
+    if let Some(client) = asking.and_then(|it| it.header(b"x-forwarded-for")) {
+        object.put("xff", client);
+    }
     let half = transaction.half(1).filter(|_| transaction.has_headers(1));
     if let Some(range) = half.and_then(|it| it.header(b"content-range")) {
         object.put("content_range", content_range(range));

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
-use weir_detect::Packet;
 use weir_detect::alert::FlowView;
 use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
+use weir_detect::{Packet, Vlans};
 use weir_store::sink::eve as sink;
 use weir_wire::parse::Transport;
 
@@ -23,62 +23,63 @@ impl<W: Write> Look<W> {
     pub(super) fn ended(&mut self) {
         let http = self.detector.take_http();
         let told = self.detector.take_told();
-        let (mut late_http, mut late) = (Vec::new(), Vec::new());
         let records = self.flows.take_ended();
         let units = self.detector.take_units();
+        units.iter().for_each(|it| self.unit(it, None));
+        http.iter().for_each(|it| self.http(it, None));
+        told.iter().for_each(|it| self.application(it, None));
+        records.into_iter().for_each(|it| self.flow(it));
+    }
+
+    /// Tells of a flow that ended, behind what was said in it.
+    fn flow(&mut self, mut record: FlowRecord) {
         let Events { flow, netflow, community_seed, .. } = self.options.events;
         let is_inline = self.options.is_inline;
-        units.iter().for_each(|it| self.unit(it, false));
-        for mut record in records {
-            let id = sink::flow_id(&record.view);
-            self.sent.remove(&id);
-            let exception = self.exceptions.remove(&id);
-            if let Some((cause, Some(policy))) = exception {
-                self.mark(&mut record, cause, policy);
+        let id = sink::flow_id(&record.view);
+        self.sent.remove(&id);
+        let exception = self.exceptions.remove(&id);
+        if let Some((cause, Some(policy))) = exception {
+            self.mark(&mut record, cause, policy);
+        }
+        self.counts.flow(&record);
+        let over = Some(record.vlans);
+        record.units.iter().for_each(|it| self.unit(it, over));
+        let left = self.waiting.end(id);
+        left.into_iter().for_each(|it| self.push_late(it, record.vlans));
+        record.http.iter().for_each(|it| self.http(it, over));
+        record.applications.iter().for_each(|it| self.application(it, over));
+        let noted = eve::noted(record.marks.clone());
+        if flow && !record.is_untold {
+            let mut event = eve::flow(&record, community_seed);
+            if self.options.tells_failed && record.has_failed && record.application.is_none() {
+                event.insert("app_proto".into(), "failed".into());
             }
-            self.counts.flow(&record);
-            record.units.iter().for_each(|it| self.unit(it, true));
-            let left = self.waiting.end(sink::flow_id(&record.view));
-            left.into_iter().for_each(|it| self.push_late(it));
-            let noted = eve::noted(record.marks.clone());
-            if flow && !record.is_untold {
-                let mut event = eve::flow(&record, community_seed);
-                if self.options.tells_failed && record.has_failed && record.application.is_none() {
+            if !noted.is_empty() {
+                event.insert("metadata".into(), noted.clone().into());
+            }
+            let usual = record.is_midstream.then_some((Cause::Midstream, None));
+            let exception = exception.filter(|it| it.0 != Cause::Settled).or(usual);
+            if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
+                let name = policy.map_or("ignore", Exception::name);
+                let what = json!({ "target": cause.name(), "policy": name });
+                flow["exception_policy"] = json!([what]);
+                if let Some(action) = policy.and_then(|it| it.action(is_inline)) {
+                    flow["action"] = action.into();
+                }
+            }
+            self.push(event);
+        }
+        if netflow {
+            for mut event in eve::netflow(&record, community_seed) {
+                if record.has_failed && record.application.is_none() {
                     event.insert("app_proto".into(), "failed".into());
                 }
                 if !noted.is_empty() {
                     event.insert("metadata".into(), noted.clone().into());
                 }
-                let usual = record.is_midstream.then_some((Cause::Midstream, None));
-                let exception = exception.filter(|it| it.0 != Cause::Settled).or(usual);
-                if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
-                    let name = policy.map_or("ignore", Exception::name);
-                    let what = json!({ "target": cause.name(), "policy": name });
-                    flow["exception_policy"] = json!([what]);
-                    if let Some(action) = policy.and_then(|it| it.action(is_inline)) {
-                        flow["action"] = action.into();
-                    }
-                }
                 self.push(event);
             }
-            if netflow {
-                for mut event in eve::netflow(&record) {
-                    if record.has_failed && record.application.is_none() {
-                        event.insert("app_proto".into(), "failed".into());
-                    }
-                    if !noted.is_empty() {
-                        event.insert("metadata".into(), noted.clone().into());
-                    }
-                    self.push(event);
-                }
-            }
-            late_http.extend(record.http);
-            late.extend(record.applications);
         }
-        http.iter().for_each(|it| self.http(it, false));
-        late_http.iter().for_each(|it| self.http(it, true));
-        told.iter().for_each(|it| self.application(it, false));
-        late.iter().for_each(|it| self.application(it, true));
     }
 
     /// What an exception makes of a flow's record: of one made with the first packet no rule has
@@ -92,13 +93,13 @@ impl<W: Write> Look<W> {
         }
     }
 
-    fn http(&mut self, record: &HttpRecord, is_over: bool) {
+    fn http(&mut self, record: &HttpRecord, over: Option<Vlans>) {
         if self.options.events.applications.tells("http") {
             let mut event = eve::http(self.last, record);
             if !record.is_of_http2 {
                 self.choose_headers(&mut event["http"]);
             }
-            self.message(event, (&record.flow, TCP), is_over);
+            self.message(event, (&record.flow, TCP), over);
         }
     }
 
@@ -120,7 +121,7 @@ impl<W: Write> Look<W> {
     }
 
     /// A message, or a session.
-    fn application(&mut self, record: &ApplicationRecord, is_over: bool) {
+    fn application(&mut self, record: &ApplicationRecord, over: Option<Vlans>) {
         let applications = &self.options.events.applications;
         if !applications.tells(record.kind) {
             return;
@@ -133,22 +134,24 @@ impl<W: Write> Look<W> {
             }
         }
         for event in applications.dns.events(event) {
-            self.message(event, (&record.flow, record.protocol), is_over);
+            self.message(event, (&record.flow, record.protocol), over);
         }
     }
 
     /// A transaction that ended.
-    fn unit(&mut self, record: &UnitRecord, is_over: bool) {
+    fn unit(&mut self, record: &UnitRecord, over: Option<Vlans>) {
         if self.options.events.applications.tells(record.kind) {
-            self.message(eve::unit(record), (&record.flow, record.protocol), is_over);
+            self.message(eve::unit(record), (&record.flow, record.protocol), over);
         }
     }
 
-    /// Tells of a message that the packet at hand brought, unless its flow `is_over`.
-    fn message(&mut self, event: Event, (flow, protocol): (&FlowView, u8), is_over: bool) {
+    /// Tells of a message that the packet at hand brought, or, with its VLANs, a flow that is over.
+    fn message(&mut self, event: Event, (flow, protocol): (&FlowView, u8), over: Option<Vlans>) {
         let id = sink::flow_id(flow);
+        if let Some(vlans) = over.filter(|_| protocol == TCP) {
+            return self.push_late(event, vlans);
+        }
         match self.at {
-            _ if is_over && protocol == TCP => self.push_late(event),
             Some((at, to_server)) if self.options.waits && protocol == TCP && at == id => {
                 let no_room = self.waiting.hold(id, to_server, event);
                 no_room.into_iter().for_each(|it| self.push_with_packet(it));
@@ -175,7 +178,10 @@ impl<W: Write> Look<W> {
     }
 
     /// Tells of a message behind the last packet of its flow.
-    pub(super) fn push_late(&mut self, mut event: Event) {
+    pub(super) fn push_late(&mut self, mut event: Event, vlans: Vlans) {
+        if !vlans.ids().is_empty() {
+            event.insert("vlan".into(), vlans.ids().into());
+        }
         event.insert("pkt_src".into(), "stream (flow timeout)".into());
         self.push(event);
     }

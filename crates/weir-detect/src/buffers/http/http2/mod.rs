@@ -224,6 +224,10 @@ impl Connection {
     /// A frame other than data without padding, whole.
     fn frame(&mut self, side: usize, head: Head, payload: &[u8], progressed: &mut Vec<u64>) {
         let is_known = head.kind <= frame::CONTINUATION;
+        // Settings that say nothing, such as an acknowledgment, are no transaction.
+        if head.kind == frame::SETTINGS && head.length == 0 {
+            return;
+        }
         let number = self.of_stream(head.stream);
         progressed.push(number);
         let events = [
