@@ -569,20 +569,7 @@ impl Conversation {
                 framer.take(after, side, (&[], &[]), &mut heard.frames);
             }
         }
-        if let (Some(to), Some(from)) = (heard.goes_on_in.take(), before) {
-            self.change(Change { from, to: Some(to) }, [0; 2]);
-        }
-    }
-
-    /// Another application begins, of which the last bytes of each side are.
-    fn change(&mut self, change: Change, known: [usize; 2]) {
-        self.change = Some(change);
-        self.agreement.change();
-        self.is_decided = [false; 2];
-        self.begins = [0, 1].map(|side| {
-            let (window, before) = self.streams[side].window();
-            before + window.len().saturating_sub(known[side]) as u64
-        });
+        self.goes_on(before, heard.goes_on_in.take());
     }
 }
 

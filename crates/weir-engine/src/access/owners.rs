@@ -53,8 +53,8 @@ pub(super) struct Owner {
     pub(super) lives: Side,
     /// Whether it counts among the connections that its peer asked for.
     pub(super) is_counted: bool,
-    /// Whether it is by an alternate path, which is the connection's by its managers' word alone: it
-    /// takes nothing from anybody.
+    /// Whether it is by an alternate path, which is the connection's by its managers' word alone:
+    /// it takes nothing from anybody.
     pub(super) is_path: bool,
     /// Whether whoever asked for the path is still to speak on it. Until then nothing goes to him.
     pub(super) waits: bool,

@@ -320,11 +320,11 @@ fn an_ipv6_host_that_has_not_spoken_is_asked_for_and_reached() {
     let (mut a, mut b) = pair(Mode::Tunnel, true);
     let address = |last: u8| {
         let mut address = [0; 16];
-        (address[..2].copy_from_slice(&[0xfd, 0]), address[15] = last);
+        (address[0], address[15]) = (0xfd, last);
         address
     };
     let packet = ipv6(17, [address(1), address(2)], &[0, 7, 0, 7, 0, 8, 0, 0]);
-    let wire = only(Destination::Wire, a.receive(Side::Host, &[packet.clone()]));
+    let wire = only(Destination::Wire, a.receive(Side::Host, std::slice::from_ref(&packet)));
     let asked = only(Destination::Host, b.receive(Side::Wire, &wire));
     let [asked] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((&asked[..6], asked[54]), (&[0x33, 0x33, 0xff, 0, 0, 2][..], 135));
