@@ -3,7 +3,7 @@
 use crate::digest;
 
 /// Bytes of a hash behind the packet number.
-const HASH_LEN: usize = 12;
+pub(super) const HASH_LEN: usize = 12;
 const STREAM: u8 = 0x80;
 const HAS_LENGTH: u8 = 0x20;
 /// Name, count of tags and what is reserved, and of each tag its name and where its value ends.
@@ -68,13 +68,18 @@ impl Hello {
         Some(hello)
     }
 
-    /// CYU: the version's number and the names of the tags, and its digest.
-    pub(super) fn fingerprint(&self, version: u32) -> (String, Vec<u8>) {
-        // As Suricata has it: one number for all before 46.
-        let number = if version.to_be_bytes().ends_with(b"46") { "46" } else { "44" };
+    /// CYU: the version's number and the names of the tags, and its digest; of versions that
+    /// Suricata knows by number.
+    pub(super) fn fingerprint(&self, version: u32) -> Option<(String, Vec<u8>)> {
+        let number = match &version.to_be_bytes() {
+            b"Q043" => "43",
+            b"Q044" | b"Q045" => "44",
+            b"Q046" => "46",
+            _ => return None,
+        };
         let line = format!("{number},{}", self.tags.join("-"));
         let hash = digest::hex(&digest::md5(line.as_bytes()));
-        (line, hash)
+        Some((line, hash))
     }
 }
 
@@ -90,7 +95,12 @@ mod tests {
         let hello = Hello::read(&frames).unwrap().unwrap();
         assert_eq!(hello.server_name.as_deref(), Some(&b"a.org"[..]));
         assert_eq!(hello.user_agent.as_deref(), Some(&b"agent"[..]));
-        assert_eq!(hello.fingerprint(0x5130_3436).0, "46,SNI-UAID");
+        let line = |version: &[u8; 4]| {
+            hello.fingerprint(u32::from_be_bytes(*version)).map(|it| it.0).unwrap_or_default()
+        };
+        let versions = [b"Q039", b"Q043", b"Q044", b"Q045", b"Q046"];
+        let lines = ["", "43,SNI-UAID", "44,SNI-UAID", "44,SNI-UAID", "46,SNI-UAID"];
+        assert_eq!(versions.map(line), lines);
         for length in 0..HASH_LEN + 4 {
             assert!(Hello::read(&frames[..length]).is_err(), "{length}");
         }

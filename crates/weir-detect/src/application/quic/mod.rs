@@ -16,7 +16,7 @@ use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 use keys::Keys;
-use packet::{Kind, Packet, integer, version_name};
+use packet::{FIXED, Kind, LONG, Packet, integer, version_name};
 
 type Digest = [u8; 32];
 
@@ -35,15 +35,18 @@ const MADE_MAX: usize = 4;
 const HEAD_LEN: usize = 4;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
-/// Ports where packets of versions that nobody knows are taken for QUIC.
+/// Ports where packets of versions that nobody knows, and with public headers, are taken for QUIC.
 const PORTS: [u16; 2] = [80, 443];
-const FIXED: u8 = 0x40;
 
 /// Whether a datagram to such a port of the server begins a connection.
 pub(crate) fn begins(datagram: &[u8], port: u16) -> bool {
-    let is_fixed = datagram.first().is_some_and(|it| it & FIXED != 0);
-    let packet = Packet::read(datagram).filter(|it| is_fixed && it.version != 0);
-    packet.is_some_and(|it| packet::is_known(it.version) || PORTS.contains(&port))
+    let Some(packet) = Packet::read(datagram).filter(|it| it.version != 0) else { return false };
+    match datagram[0] & (LONG | FIXED) {
+        // Little tells a public header from what others say.
+        0 => PORTS.contains(&port),
+        LONG => false,
+        _ => packet::is_known(packet.version) || PORTS.contains(&port),
+    }
 }
 
 /// The connections of a flow: a client may begin several, and what looks like a beginning may be

@@ -1,4 +1,7 @@
-//! Long headers of QUIC (RFC 9000 s17.2, RFC 9369 s3.2), and those that Google's own versions had.
+//! Long headers of QUIC (RFC 9000 s17.2, RFC 9369 s3.2), and those that Google's own versions had:
+//! up to Q043 a public one, where only a client's first packets tell a version.
+
+use super::google::HASH_LEN;
 
 pub(super) const VERSION_1: u32 = 1;
 pub(super) const VERSION_2: u32 = 0x6b33_43cf;
@@ -10,7 +13,11 @@ const GOOGLE_MASK: u32 = 0xffff_0000;
 const GOOGLE_46: u32 = 0x5130_3436;
 /// Longest number of a connection in versions that are known.
 const CONNECTION_LEN_MAX: usize = 20;
-const LONG: u8 = 0x80;
+pub(super) const LONG: u8 = 0x80;
+pub(super) const FIXED: u8 = 0x40;
+/// In the flags of a public header: it tells its version, and its connection's number.
+const PUBLIC: u8 = 0x09;
+const PUBLIC_NUMBER_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -23,7 +30,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A packet with a long header.
+/// A packet that tells its version.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet<'a> {
     pub(super) kind: Kind,
@@ -63,7 +70,7 @@ impl<'a> Packet<'a> {
         let ([first, version @ ..], mut rest) = datagram.split_first_chunk::<5>()?;
         let version = u32::from_be_bytes(*version);
         if first & LONG == 0 {
-            return None;
+            return Self::public(datagram);
         }
         if version & GOOGLE_MASK == GOOGLE && version <= GOOGLE_46 {
             return Self::google(datagram, version);
@@ -98,6 +105,28 @@ impl<'a> Packet<'a> {
         let bytes = &datagram[..datagram.len() - behind.len()];
         let head = bytes.len() - length;
         Some(Self { kind, version, destination, source, bytes, head, behind })
+    }
+
+    /// Google's oldest: flags, the connection's number, the version and the packet's number.
+    fn public(datagram: &'a [u8]) -> Option<Self> {
+        let (first, rest) = datagram.split_first()?;
+        if first & (LONG | FIXED | PUBLIC) != PUBLIC {
+            return None;
+        }
+        let (destination, rest) = rest.split_at_checked(PUBLIC_NUMBER_LEN)?;
+        let (version, rest) = rest.split_first_chunk()?;
+        let [b'Q', b'0', b'0'..=b'4', b'0'..=b'9'] = version else { return None };
+        let number_len = [1, 2, 4, 6][usize::from(first >> 4 & 3)];
+        rest.get(number_len + HASH_LEN..)?;
+        Some(Self {
+            kind: Kind::Google,
+            version: u32::from_be_bytes(*version),
+            destination,
+            source: &[],
+            bytes: datagram,
+            head: datagram.len() - rest.len() + number_len,
+            behind: &[],
+        })
     }
 
     /// Google's: lengths in one byte, and a datagram to itself.
@@ -174,6 +203,24 @@ mod tests {
             assert_eq!(Packet::read(&initial[..length]), None);
         }
         assert_eq!(Packet::read(b"\x40abcdefghijk"), None);
+    }
+
+    #[test]
+    fn googles_oldest_tell_their_version_behind_the_connections_number() {
+        let with = |first: u8, version: &[u8]| {
+            [&[first], &b"connects"[..], version, b"\x01", &[0; HASH_LEN]].concat()
+        };
+        let bytes = with(0x0d, b"Q043");
+        let read = Packet::read(&bytes).unwrap();
+        assert_eq!((read.kind, read.version, read.head), (Kind::Google, 0x5130_3433, 14));
+        assert_eq!(read.destination, b"connects");
+        assert_eq!(Packet::read(&bytes[..bytes.len() - 1]), None);
+        let others: [(u8, &[u8]); 5] =
+            [(0x0d, b"Q0x3"), (0x0d, b"Q099"), (0x0c, b"Q043"), (0x01, b"Q043"), (0x4d, b"Q043")];
+        for (first, version) in others {
+            assert_eq!(Packet::read(&with(first, version)), None, "{first:x} {version:?}");
+        }
+        assert_eq!(Packet::read(&with(0x2d, b"Q043")), None, "its number is longer");
     }
 
     #[test]

@@ -77,15 +77,16 @@ pub(super) fn google(packet: &Packet<'_>, unit: &mut Unit, object: &mut Object) 
         Ok(None) => return,
         Err(()) => return unit.odd(AppEvent::QuicData),
     };
-    let (line, hash) = hello.fingerprint(packet.version);
     unit.some_text(Buffer::QuicServerName, hello.server_name.as_deref());
     unit.some_text(Buffer::QuicUserAgent, hello.user_agent.as_deref());
-    unit.text(Buffer::QuicFingerprint, line.as_bytes());
-    unit.text(Buffer::QuicFingerprintHash, &hash);
     object.put_some("sni", hello.server_name.as_ref());
     object.put_some("ua", hello.user_agent.as_ref());
-    let fingerprint = Object::default().with("hash", &hash).with("string", line);
-    object.put("cyu", vec![fingerprint]);
+    if let Some((line, hash)) = hello.fingerprint(packet.version) {
+        unit.text(Buffer::QuicFingerprint, line.as_bytes());
+        unit.text(Buffer::QuicFingerprintHash, &hash);
+        let fingerprint = Object::default().with("hash", &hash).with("string", line);
+        object.put("cyu", vec![fingerprint]);
+    }
 }
 
 /// Extensions of TLS (IANA's registry of ExtensionType values), as EVE spells them.

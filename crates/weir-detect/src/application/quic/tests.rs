@@ -176,3 +176,14 @@ fn connections_that_are_kept_and_keys_that_are_made_have_bounds() {
     assert_eq!(named(&[[many.clone(), initial(&[0; 8], 0, &evil, 0)].concat()]), ["evil"]);
     assert!(named(&[[many, initial(&[19; 8], 0, &evil, 0)].concat()]).is_empty());
 }
+
+#[test]
+fn a_public_header_begins_a_connection_at_the_ports_of_quic_alone() {
+    let tags = b"CHLO\x01\0\0\0SNI\0\x05\0\0\0a.org";
+    let frames = [&[0; google::HASH_LEN][..], &[0xa0, 1, 0, tags.len() as u8], tags].concat();
+    let first = [&b"\x0dconnectsQ043\x01"[..], &frames].concat();
+    assert!(begins(&first, 443) && begins(&first, 80) && !begins(&first, 53));
+    let later = [&b"\x0cconnects\x02"[..], &[7; 40]].concat();
+    assert!(!begins(&later, 443), "it tells no version");
+    assert_eq!(named(&[first, later]), ["a.org"]);
+}
