@@ -148,10 +148,11 @@ impl Pop3 {
     }
 
     fn answer(&mut self, line: &Line, said: &mut Said) {
+        let is_mail = self.waiting.front().is_some_and(Exchange::is_mail);
         if let Some(data) = self.waiting.front_mut().and_then(|it| it.answer.as_mut()) {
             if line.bytes == b"." {
                 self.complete(said);
-            } else if data.data.len() < DATA_MAX {
+            } else if !is_mail && data.data.len() < DATA_MAX {
                 data.data.push(line.bytes.strip_prefix(b".").unwrap_or(&line.bytes).to_vec());
             }
             return;
@@ -198,6 +199,11 @@ impl Exchange {
         }
     }
 
+    /// Whether its answer is a mail, of which nothing is told.
+    fn is_mail(&self) -> bool {
+        self.command == "RETR" && self.answer.as_ref().is_some_and(|it| it.is_good)
+    }
+
     fn object(&self) -> Object {
         let list = |it: &[Vec<u8>]| Value::List(it.iter().map(Value::from).collect());
         let mut object = Object::default();
@@ -207,7 +213,7 @@ impl Exchange {
                 .with("args", list(&self.words));
             object.put("request", request);
         }
-        if let Some(answer) = &self.answer {
+        if let Some(answer) = self.answer.as_ref().filter(|_| !self.is_mail()) {
             let response = Object::default()
                 .with("success", answer.is_good)
                 .with("status", if answer.is_good { "OK" } else { "ERR" })
@@ -248,6 +254,19 @@ mod tests {
         };
         assert_eq!(answer.value("data"), Some(&vec!["1 120", ".x"].into()));
         assert!(said.records[0].objects[0].1.value("request").is_none(), "a greeting");
+    }
+
+    #[test]
+    fn of_a_mail_nothing_is_told() {
+        let (said, _) = said(&[
+            (0, b"RETR 1\r\n"),
+            (1, b"+OK msg\r\nSubject: x\r\n\r\nbody\r\n.\r\n"),
+            (0, b"RETR 2\r\nTOP 1 0\r\n"),
+            (1, b"-ERR none\r\n+OK\r\nSubject: x\r\n.\r\n"),
+        ]);
+        let answers: Vec<bool> =
+            said.records.iter().map(|it| it.objects[0].1.value("response").is_some()).collect();
+        assert_eq!(answers, [false, true, true]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ const CLIENT_LEN_HTTP: usize = 25;
 const CLIENT_LEN: usize = 17;
 const SERVER_LEN: usize = 10;
 const PORT_HTTP: u16 = 80;
+const PORT_POP3: u16 = 110;
 /// Bytes of one side that may come while the other is silent and nothing is told.
 const ALONE_LEN_MAX: u64 = 100_000;
 
@@ -32,7 +33,8 @@ pub(super) struct Agreement {
     sides: [Begun; 2],
     /// Who spoke first.
     first: Option<usize>,
-    /// The server said that it is ready, as those of FTP and SMTP do.
+    /// The server said that it is ready: as those of FTP and SMTP do, or, at its port, of POP3, whose
+    /// clients begin as theirs.
     is_greeted: bool,
     /// All was said that there is to say.
     is_over: bool,
@@ -90,7 +92,8 @@ impl Agreement {
             return None;
         }
         let first = *self.first.get_or_insert(side);
-        self.is_greeted |= side == 1 && window.starts_with(b"220");
+        let greeting: &[u8] = if port == PORT_POP3 { b"+OK" } else { b"220" };
+        self.is_greeted |= side == 1 && window.starts_with(greeting);
         if self.sides[side] == Begun::Open {
             self.sides[side] = match begun(side, window) {
                 Some(protocol) if before == 0 => Begun::Known(protocol),
@@ -174,12 +177,16 @@ mod tests {
     use super::*;
 
     fn said(lines: &[(usize, &[u8])], told: Option<Protocol>) -> Vec<Event> {
+        said_at(80, lines, told)
+    }
+
+    fn said_at(port: u16, lines: &[(usize, &[u8])], told: Option<Protocol>) -> Vec<Event> {
         let (mut agreement, mut sides) = (Agreement::default(), [Vec::new(), Vec::new()]);
         let mut found = Vec::new();
         for (side, bytes) in lines {
             sides[*side].extend_from_slice(bytes);
             let other = sides[1 - side].len() as u64;
-            found.extend(agreement.look(*side, (&sides[*side], 0), other, told, 80));
+            found.extend(agreement.look(*side, (&sides[*side], 0), other, told, port));
         }
         found
     }
@@ -203,6 +210,17 @@ mod tests {
             said(&[rdp, (1, b"HTTP/1.1 200 OK\r\n\r\n")], Some(Protocol::Rdp)),
             [Event::ApplicationMismatch]
         );
+    }
+
+    #[test]
+    fn clients_of_pop3_begin_as_those_of_ftp() {
+        let user = (0, b"USER bob\r\n".as_slice());
+        let (ready, other) =
+            ((1, b"+OK ready at last\r\n".as_slice()), (1, b"what is this?".as_slice()));
+        let (pop3, ftp) = (Some(Protocol::Pop3), Some(Protocol::Ftp));
+        assert_eq!(said_at(110, &[ready, user], pop3), []);
+        assert_eq!(said_at(110, &[other, user], pop3), [Event::ApplicationOneSided]);
+        assert_eq!(said_at(21, &[ready, user], ftp), [Event::ApplicationOneSided]);
     }
 
     #[test]
