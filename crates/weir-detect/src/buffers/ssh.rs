@@ -41,7 +41,7 @@ impl Session {
         let told = self.sides[side].take(side, bytes);
         let state = match &self.sides {
             _ if self.is_encrypted() => FINISHED,
-            sides if !sides[side].protocol.is_empty() => BANNER_DONE,
+            sides if sides[side].is_known() => BANNER_DONE,
             _ => 0,
         };
         self.progress[side].reach(state);
@@ -101,17 +101,20 @@ impl Session {
         !self.is_told && self.sides.iter().all(Banner::is_told)
     }
 
-    /// What is told of it, once, if both sides have said what they are.
+    /// What is told of it, once, if either side has said what it is.
     pub(crate) fn record(&mut self) -> Option<Object> {
         let is_told = std::mem::replace(&mut self.is_told, true);
-        let is_known = self.sides.iter().all(|it| !it.protocol.is_empty());
+        let is_known = self.sides.iter().any(Banner::is_known);
         (!is_told && is_known).then(|| self.object())
     }
 
     /// What is known of it.
     pub(crate) fn object(&self) -> Object {
-        let [client, server] = &self.sides;
-        Object::default().with("client", client.object()).with("server", server.object())
+        let mut object = Object::default();
+        for (name, banner) in ["client", "server"].into_iter().zip(&self.sides) {
+            object.put_some(name, banner.is_known().then(|| banner.object()));
+        }
+        object
     }
 }
 
@@ -233,6 +236,11 @@ impl Banner {
         }
     }
 
+    /// Whether it has said what it is.
+    fn is_known(&self) -> bool {
+        !self.protocol.is_empty()
+    }
+
     /// Whether nothing more is to be told of it.
     fn is_told(&self) -> bool {
         self.is_over || !self.offer.is_empty()
@@ -336,6 +344,20 @@ mod tests {
         let mut banner = Banner::default();
         assert!(!banner.take(0, b"SSH-2.0\r\n"));
         assert_eq!(banner.take_events(1), [AppEvent::SshBanner]);
+    }
+
+    #[test]
+    fn a_side_alone_is_told_of() {
+        let mut session = Session::default();
+        assert_eq!(session.record(), None);
+        for (side, name) in ["client", "server"].into_iter().enumerate() {
+            let mut session = Session::default();
+            session.take(side, b"SSH-2.0-a\r\n");
+            assert!(!session.is_to_be_told());
+            let told = session.record().unwrap();
+            assert_eq!(told.iter().map(|it| it.0).collect::<Vec<_>>(), [name]);
+            assert_eq!(session.record(), None, "once");
+        }
     }
 
     #[test]
