@@ -1,7 +1,7 @@
 //! DCE/RPC over TCP and UDP (C706 s12.5, s12.6).
 
 use super::Parser;
-use super::rpc::{Order, Progress, Rpc, identifier, identifier_text, kind_name};
+use super::rpc::{Call, Order, Progress, Rpc, identifier, identifier_text, kind_name};
 use super::unit::{Record, Said, Unit};
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
@@ -25,9 +25,10 @@ impl Parser for Dcerpc {
         self.rpc.take(side, bytes, &mut |rpc, Progress { call, is_done }| {
             let mut unit = Unit::new(Protocol::Dcerpc, call.number);
             rpc.fill(&call, side, &mut unit);
-            unit.tells("dcerpc", call.object(false));
+            let object = object(&call);
+            unit.tells("dcerpc", object.clone());
             if is_done {
-                said.records.push(Record::new("dcerpc", call.number, call.object(false)));
+                said.records.push(Record::new("dcerpc", call.number, object));
             }
             said.units.push(unit);
         });
@@ -36,9 +37,19 @@ impl Parser for Dcerpc {
 
     fn end(&mut self, said: &mut Said) {
         for call in self.rpc.take_waiting() {
-            said.records.push(Record::new("dcerpc", call.number, call.object(false)));
+            said.records.push(Record::new("dcerpc", call.number, object(&call)));
         }
     }
+}
+
+/// EVE's `dcerpc` of a connection's call: a fault counts as no reply.
+fn object(call: &Call) -> Object {
+    let mut object = Object::default();
+    for (name, value) in call.object(false).iter() {
+        let is_fault = name == "response" && *value == "FAULT".into();
+        object.put(name.to_owned(), if is_fault { "UNREPLIED".into() } else { value.clone() });
+    }
+    object
 }
 
 /// Bytes of a datagram's header.
@@ -187,6 +198,16 @@ mod tests {
         let test =
             crate::rule::UnitTest::parse("dcerpc.iface", "367abb81-9844-35f1-ad32-98f038001003");
         assert!(test.unwrap().unwrap().holds(last, 0), "the interface was bound by a first one");
+    }
+
+    #[test]
+    fn a_fault_is_no_reply() {
+        let (mut dcerpc, mut said) = (bound(), Said::default());
+        dcerpc.take(0, &message(0, 2, b"\0\0\0\0\0\0\x0f\0stub"), &mut said);
+        dcerpc.take(1, &message(3, 2, &[0; 16]), &mut said);
+        let object = &said.records[0].objects[0].1;
+        assert_eq!(object.value("response"), Some(&"UNREPLIED".into()));
+        assert!(object.value("res").is_none());
     }
 
     #[test]
