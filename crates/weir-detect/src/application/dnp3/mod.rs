@@ -23,7 +23,8 @@ const AT_ONCE_MAX: u32 = 32;
 const POINTS_MAX: u32 = 1 << 16;
 /// Points of a message that are told of, at most.
 const TOLD_MAX: usize = 1024;
-/// Functions: what a master reads, and answers.
+/// Functions: that an answer came, what a master reads, and answers.
+const CONFIRM: u8 = 0;
 const READ: u8 = 1;
 const RESPONSE: u8 = 129;
 const UNSOLICITED: u8 = 130;
@@ -111,6 +112,10 @@ impl Dnp3 {
 
     fn message(&mut self, head: Head, message: &[u8], said: &mut Said) {
         let [control, function, rest @ ..] = message else { return };
+        // It says nothing of its own.
+        if *function == CONFIRM {
+            return;
+        }
         let mut unit = Unit::new(Protocol::Dnp3, self.count);
         self.count += 1;
         self.at_once += 1;
@@ -281,11 +286,10 @@ mod tests {
     const READ: &[u8] = b"\x05\x64\x11\xc4\x02\x00\x01\x00\x84\x23\xc0\xc0\x01\x3c\x02\x06\x3c\x03\
         \x06\x3c\x04\x06\x94\x11";
 
-    #[test]
-    fn a_request_tells_its_function_and_objects() {
-        let (mut dnp3, mut said) = (Dnp3::default(), Said::default());
-        let mut frame = READ.to_vec();
-        for (from, to) in [(0, 8), (10, 22)] {
+    /// Puts the checksums of a frame of one block.
+    fn seal(frame: &mut [u8]) {
+        let end = frame.len() - 2;
+        for (from, to) in [(0, 8), (10, end)] {
             let mut sum = 0_u16;
             for byte in &frame[from..to] {
                 sum ^= u16::from(*byte);
@@ -295,6 +299,26 @@ mod tests {
             }
             frame[to..to + 2].copy_from_slice(&(!sum).to_le_bytes());
         }
+    }
+
+    #[test]
+    fn a_confirmation_is_not_told() {
+        let (mut dnp3, mut said) = (Dnp3::default(), Said::default());
+        let mut frame = b"\x05\x64\x08\xc4\x0a\0\x01\0..\xc1\xc0\0..".to_vec();
+        seal(&mut frame);
+        dnp3.take(0, &frame, &mut said);
+        assert!(said.units.is_empty() && said.records.is_empty());
+        frame[12] = 13;
+        seal(&mut frame);
+        dnp3.take(0, &frame, &mut said);
+        assert_eq!((said.units[0].number, said.records.len()), (0, 1), "a restart is");
+    }
+
+    #[test]
+    fn a_request_tells_its_function_and_objects() {
+        let (mut dnp3, mut said) = (Dnp3::default(), Said::default());
+        let mut frame = READ.to_vec();
+        seal(&mut frame);
         frame.chunks(5).for_each(|it| dnp3.take(0, it, &mut said));
         let unit = &said.units[0];
         assert_eq!(unit.numbers(Field::Dnp3Function).next(), Some(1));
