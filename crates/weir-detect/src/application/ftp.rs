@@ -251,7 +251,8 @@ impl Exchange {
 
     fn object(&self) -> Object {
         let mut object = Object::default();
-        if !self.command.is_empty() {
+        // Of others, as `AUTH`, the reply alone is told.
+        if KNOWN.contains(&self.command.as_slice()) {
             object.put("command", &self.command);
             if !self.data.is_empty() {
                 object.put("command_data", &self.data);
@@ -415,6 +416,14 @@ mod tests {
         assert_eq!(object.value("command"), Some(&"USER".into()));
         assert_eq!(object.value("command_data"), Some(&"me".into()));
         assert_eq!(object.value("completion_code"), Some(&vec!["331"].into()));
+    }
+
+    #[test]
+    fn of_commands_that_are_not_known_the_reply_is_told() {
+        let said = said(&[(0, "AUTH TLS\r\n"), (1, "502 no\r\n")]);
+        let object = &said.records[0].objects[0].1;
+        assert!(object.value("command").is_none() && object.value("command_data").is_none());
+        assert_eq!(object.value("completion_code"), Some(&vec!["502"].into()));
     }
 
     #[test]
