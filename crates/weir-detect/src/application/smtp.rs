@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::mime::{File, Mail};
 use super::unit::{FileState, FileTold, Record, Said, Unit};
-use super::{Lines, Parser};
+use super::{Line, Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::buffers::progress::Progress;
 use crate::digest::Digests;
@@ -119,6 +119,8 @@ heap_size!(Transaction { sender, receivers, mail, files });
 #[derive(Debug)]
 pub(crate) struct Smtp {
     lines: [Lines; 2],
+    /// A mail's, whose chunks may end anywhere in one.
+    chunked: Lines,
     mode: Mode,
     greeting: Option<Vec<u8>>,
     transaction: Option<Transaction>,
@@ -141,12 +143,13 @@ pub(crate) struct Smtp {
     /// How far the transaction of that number has come, as rules look at it with each side.
     progress: [(u64, Progress); 2],
 }
-heap_size!(Smtp { lines, greeting, transaction });
+heap_size!(Smtp { lines, chunked, greeting, transaction });
 
 impl Default for Smtp {
     fn default() -> Self {
         Self {
             lines: [Lines::new(MAIL_LINE_LEN_MAX), Lines::new(LINE_LEN_MAX)],
+            chunked: Lines::new(MAIL_LINE_LEN_MAX),
             mode: Mode::Commands,
             greeting: None,
             transaction: None,
@@ -342,16 +345,28 @@ impl Smtp {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let (mut own, behind) = rest.split_at(count);
         *rest = behind;
-        while let Some(line) = self.lines[0].next(&mut own) {
-            if let Some(mail) = &mut self.transaction().mail {
-                mail.line(&line.bytes, line.is_cut);
-            }
+        while let Some(line) = self.chunked.next(&mut own) {
+            self.chunk_line(&line);
         }
-        self.files(said);
         let left = left - count as u64;
         self.mode = if left > 0 { Mode::Chunk(left, is_last) } else { Mode::Commands };
-        if left == 0 && is_last {
+        let is_end = left == 0 && is_last;
+        // The last line may lack its end.
+        if is_end
+            && !self.chunked.held.is_empty()
+            && let Some(line) = self.chunked.next(&mut &b"\n"[..])
+        {
+            self.chunk_line(&line);
+        }
+        self.files(said);
+        if is_end {
             self.end_of_mail(said);
+        }
+    }
+
+    fn chunk_line(&mut self, line: &Line) {
+        if let Some(mail) = &mut self.transaction().mail {
+            mail.line(&line.bytes, line.is_cut);
         }
     }
 
@@ -399,6 +414,7 @@ impl Smtp {
     /// The transaction is done with.
     fn done(&mut self, said: &mut Said) {
         let Some(transaction) = self.transaction.take() else { return };
+        self.chunked = Lines::new(MAIL_LINE_LEN_MAX);
         let objects = self.objects(&transaction);
         for (name, size, digests) in &transaction.files {
             let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
@@ -553,4 +569,33 @@ fn path(rest: &[u8], word: &[u8]) -> Option<Vec<u8>> {
     let is_meant = rest.get(..word.len())?.eq_ignore_ascii_case(word);
     let path = rest[word.len()..].trim_ascii_start().split(u8::is_ascii_whitespace).next()?;
     is_meant.then(|| path.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mails_chunks_end_anywhere_in_its_lines() {
+        let (mut smtp, mut said) = (Smtp::default(), Said::default());
+        let lines: [(usize, &str); 9] = [
+            (1, "220 mx\r\n"),
+            (0, "EHLO me\r\n"),
+            (1, "250 ok\r\n"),
+            (0, "MAIL FROM:<a@b>\r\n"),
+            (1, "250 ok\r\n"),
+            (0, "BDAT 9\r\nSubject: BDAT 23 LAST\r\nx\r\n\r\nhttp://a.example/x"),
+            (1, "250 ok\r\n250 ok\r\n"),
+            (0, "QUIT\r\n"),
+            (1, "221 bye\r\n"),
+        ];
+        lines.iter().for_each(|(side, text)| smtp.take(*side, text.as_bytes(), &mut said));
+        smtp.end(&mut said);
+        assert_eq!(said.records.len(), 1, "QUIT is a command: {said:?}");
+        let looked = |buffer, text: &[u8]| {
+            said.units.iter().any(|it| it.each(buffer, &mut |it| it.ends_with(text)))
+        };
+        assert!(looked(Buffer::EmailSubject, b"x"));
+        assert!(looked(Buffer::EmailUrl, b"a.example/x"), "its last line");
+    }
 }
