@@ -2,6 +2,7 @@
 //! until both hellos are there. The first packets are sealed with keys that anybody can derive.
 
 mod google;
+mod ja3;
 mod keys;
 mod packet;
 mod tell;
@@ -45,8 +46,18 @@ pub(crate) fn begins(datagram: &[u8], port: u16) -> bool {
         // Little tells a public header from what others say.
         0 => PORTS.contains(&port),
         LONG => false,
-        _ => packet::is_known(packet.version) || PORTS.contains(&port),
+        _ => PORTS.contains(&port) || (packet::is_known(packet.version) && opens(datagram)),
     }
+}
+
+/// Whether a packet of a datagram opens as a client's first; of versions whose keys nobody here can
+/// make, any may.
+fn opens(datagram: &[u8]) -> bool {
+    let mut whole = Datagram { is_full: true, made: Vec::new() };
+    let mut packets = std::iter::successors(Packet::read(datagram), |it| Packet::read(it.behind));
+    packets.any(|it| {
+        !keys::are_known(it.version) || (it.kind == Kind::Initial && whole.begin(&it).is_some())
+    })
 }
 
 /// The connections of a flow: a client may begin several, and what looks like a beginning may be
@@ -323,7 +334,9 @@ impl Side {
         Ok(rest.get(..length).map(|it| {
             let digest = ring::digest::digest(&ring::digest::SHA256, it);
             let digest = digest.as_ref().first_chunk().copied().unwrap_or_default();
-            (Hello::read(it, side == 0), digest)
+            let mut hello = Hello::read(it, side == 0);
+            ja3::put(&mut hello, it, side == 0);
+            (hello, digest)
         }))
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::names::{Names, name_of};
 use super::super::unit::Unit;
-use super::google;
 use super::packet::Packet;
+use super::{google, ja3};
 use crate::buffers::event::AppEvent;
 use crate::buffers::tls::Hello;
 use crate::rule::Buffer;
@@ -45,7 +45,7 @@ pub(super) fn hello(side: usize, hello: &Hello, unit: &mut Unit, object: &mut Ob
 fn extension(kind: u16, hello: &Hello) -> Value {
     let mut object = Object::default();
     object.put_some("name", name_of(EXTENSIONS, kind));
-    object.put("type", kind);
+    object.put("type", ja3::told(kind));
     let values: Vec<Value> = match kind {
         SERVER_NAME => hello.server_name.iter().map(Value::from).collect(),
         SIGNATURE_ALGORITHMS => {

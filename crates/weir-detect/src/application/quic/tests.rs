@@ -187,3 +187,13 @@ fn a_public_header_begins_a_connection_at_the_ports_of_quic_alone() {
     assert!(!begins(&later, 443), "it tells no version");
     assert_eq!(named(&[first, later]), ["a.org"]);
 }
+
+#[test]
+fn at_other_ports_a_clients_packet_begins_a_connection() {
+    let first = initial(REAL, 0, &hello_to(b"good"), FULL_LEN);
+    assert!(begins(&first, 4433));
+    let mut sealed_by_others = first.clone();
+    *sealed_by_others.last_mut().unwrap() ^= 1;
+    assert!(begins(&sealed_by_others, 443) && !begins(&sealed_by_others, 50_000));
+    assert!(begins(&[sealed_by_others, first].concat(), 50_000), "what is behind it counts");
+}
