@@ -33,8 +33,8 @@ pub(super) struct Agreement {
     sides: [Begun; 2],
     /// Who spoke first.
     first: Option<usize>,
-    /// The server said that it is ready: as those of FTP and SMTP do, or, at its port, of POP3, whose
-    /// clients begin as theirs.
+    /// The server said that it is ready, as those of FTP and SMTP do; at the port of POP3, whose
+    /// clients begin as theirs, as one of POP3.
     is_greeted: bool,
     /// All was said that there is to say.
     is_over: bool,
