@@ -264,16 +264,19 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         }
     }
 
-    /// Rules that others remove, as a network manager does that starts again, and what goes with an
-    /// interface that is switched off.
+    /// Rules that others remove, as a network manager does that starts again, policies, and what
+    /// goes with an interface that is switched off.
     fn the_way_to_the_kernel_comes_back(&mut self) {
         const WAY: &str = "ip -n gateway rule; ip -n gateway -6 rule; \
                            ip -n gateway -6 route show table all default; \
+                           ip -n gateway xfrm policy; \
                            ip -n gateway -br link show type xfrm | grep -o '^weirx.*UP.*'";
         let way = self.run(WAY);
         self.run(
             "for it in $(ip -n gateway -br link show type xfrm | grep -o '^weirx[0-9]*'); do \
-             ip -n gateway link set $it down; done; \
+             ip -n gateway link set $it down; number=$((0x57650000 + ${it#weirx})); \
+             for all in 0.0.0.0/0 ::/0; do ip -n gateway xfrm policy delete src $all dst $all \
+             dir out if_id $number; done; done; \
              ip -n gateway rule del pref 22373; ip -n gateway -6 rule del pref 22373",
         );
         let is_back = || Ok(self.guest.run(WAY, GUEST_PATIENCE)?.output == way);

@@ -31,7 +31,7 @@ use self::from_files::FromFiles;
 pub use self::link::{KernelControl, KernelOrder, ToKernel};
 use self::link::{ToWorker, Update};
 use self::nic::Nic;
-use self::tunnel::{Kernel, KernelTunnel};
+use self::tunnel::{Direction, Kernel, KernelTunnel};
 use crate::api::dto::{KernelEspSnapshot, PeerSnapshot};
 use crate::config::settings::Pair;
 use crate::daemon::control::notify;
@@ -153,6 +153,16 @@ struct KernelPeer {
 enum Keys {
     Files(Box<FromFiles>),
     Agreed(Box<Agreed>),
+}
+
+impl Keys {
+    /// SPI of the association that seals, if there is one.
+    fn seal_spi(&self) -> Option<u32> {
+        match self {
+            Keys::Files(keys) => Some(keys.spi(Direction::Out)),
+            Keys::Agreed(keys) => keys.seal_spi(),
+        }
+    }
 }
 
 impl KernelEsp {
@@ -318,6 +328,12 @@ impl KernelEsp {
             }
             if peer.is_lost {
                 continue;
+            }
+            if looks_at_routes
+                && let Some(spi) = peer.keys.seal_spi()
+                && let Err(error) = peer.tunnel.restore_policies(kernel.socket, spi)
+            {
+                tracing::error!(peer = peer.name, %error, "nothing has its packets sealed");
             }
             if let Err(error) = peer.tunnel.follow_hop(wire, worker.hop(place)) {
                 tracing::error!(peer = peer.name, %error, "cannot set its neighbour");

@@ -70,7 +70,8 @@ impl FromFiles {
         }
     }
 
-    fn spi(&self, direction: Direction) -> u32 {
+    /// SPI of the association of that direction.
+    pub(super) fn spi(&self, direction: Direction) -> u32 {
         let parameters = if direction == Direction::Out { &self.seal } else { &self.open };
         parameters.spi.value()
     }

@@ -339,6 +339,19 @@ impl KernelTunnel {
         Ok(())
     }
 
+    /// Puts policies back that others have removed. What is there stays untouched; what a NIC does
+    /// goes by policies that it knows itself.
+    pub(super) fn restore_policies(&self, socket: &mut XfrmSocket, spi: u32) -> io::Result<()> {
+        for everything in EVERYTHING.into_iter().filter(|_| !self.is_all_in_nic()) {
+            let policy = PolicyRequest { spi: Some(spi), ..self.policy((everything, 0)) };
+            match socket.request(|n| policy.install(n)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Has no packet of the interface sealed any more: the kernel drops them.
     pub(super) fn seal_nothing(&self, socket: &mut XfrmSocket) -> Result<()> {
         socket.remove_policies(self.mark())
