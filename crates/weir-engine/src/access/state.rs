@@ -591,7 +591,9 @@ impl State {
     fn end_path(&mut self, first: [u64; 2], now: Time, void: &mut Void) {
         let ended = self.alternates.unload(first).into_iter().flatten();
         for (place, key) in void[VOID_PATH..].iter_mut().zip(ended) {
-            *place = self.connected.find(key).and_then(|at| self.connected.close(at, now));
+            // A connection may have taken its place.
+            let path = self.connected.find(key).filter(|at| self.connected.owner(*at).is_path);
+            *place = path.and_then(|at| self.connected.close(at, now));
         }
     }
 

@@ -145,6 +145,10 @@ fn a_path_takes_nothing_from_a_host_that_never_spoke_and_opens_nothing_to_it() {
     let honest = Exchange { ids: [81, 82], ..Exchange::of(host_3, host_12) };
     gateway.connects(&honest);
     gateway.passes(&[host_3.write_only(100)]);
+    // The end of B's connection is not the end of that one.
+    gateway.lets_through(Side::Wire, b_to_a().disconnect());
+    gateway.wait_ms(3_000);
+    gateway.passes(&[host_3.write_only(101)]);
 }
 
 #[test]
