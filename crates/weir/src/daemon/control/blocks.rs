@@ -328,7 +328,7 @@ mod tests {
     fn lists_outlive_a_restart_and_what_is_over_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let mut book = BlockBook::open(folder.path(), "gw").unwrap();
-        assert!(book.shared().stop_anybody());
+        assert!(!book.shared().stop_anybody());
         book.answer(&block("192.0.2.0/24", None)).unwrap();
         book.answer(&block("2001:db8::7", Some(0))).unwrap();
         let allow = allow("192.0.2.9", false);
