@@ -55,6 +55,8 @@ pub(crate) struct RecordState {
     /// Those of packets before the flow was dropped, if it was.
     pub(crate) tcp_passed: [u8; 2],
     pub(crate) icmp: [Option<(u8, u8)>; 2],
+    /// The responder said something of the flow's own protocol.
+    pub(crate) has_answered: bool,
     pub(crate) spi: Option<u32>,
     pub(crate) vlans: Vlans,
     /// By which of two ports what the initiator sends comes.
@@ -314,6 +316,7 @@ impl Flow {
             told.is_untold = view.parsed.network == Network::Arp;
         }
         told.last = now;
+        told.has_answered |= side == 1 && view.parsed.protocol == told.protocol;
         let hops = view.parsed.hop_limit;
         let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
@@ -450,6 +453,7 @@ impl Flow {
             is_followed: told.is_followed,
             followed_to: self.session.as_ref().and_then(|it| it.state()),
             icmp: told.icmp,
+            is_refused: told.icmp[1].is_some() && !told.has_answered,
             hop_limits: told.hop_limits,
             spi: told.spi,
             vlans: told.vlans,

@@ -74,6 +74,8 @@ pub struct FlowRecord {
     pub followed_to: Option<&'static str>,
     /// Type and code of each side's first ICMP message.
     pub icmp: [Option<(u8, u8)>; 2],
+    /// Of the responder only ICMP's errors came.
+    pub is_refused: bool,
     /// Security parameters index, of ESP.
     pub spi: Option<u32>,
     /// VLANs of its first packet, the outermost first.
@@ -108,7 +110,8 @@ impl FlowRecord {
             return "bypassed";
         }
         if self.protocol != 6 {
-            return if self.view.packets[1] > 0 { "established" } else { "new" };
+            let is_answered = self.view.packets[1] > 0 && !self.is_refused;
+            return if is_answered { "established" } else { "new" };
         }
         match self.tcp_state() {
             _ if !self.is_followed => "new",
@@ -363,5 +366,23 @@ impl DropRecord {
             flow: Some(flow.view(direction)),
             ..Self::of_packet(time, reason, view.bytes, view.parsed)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_established_once_its_responder_has_answered_by_more_than_errors() {
+        let record = |packets: u64, is_refused: bool| FlowRecord {
+            protocol: 17,
+            view: FlowView { packets: [1, packets], ..FlowView::default() },
+            is_refused,
+            ..FlowRecord::default()
+        };
+        assert_eq!(record(0, false).state(), "new");
+        assert_eq!(record(1, true).state(), "new");
+        assert_eq!(record(1, false).state(), "established");
     }
 }

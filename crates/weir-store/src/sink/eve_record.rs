@@ -169,7 +169,9 @@ pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<Event> {
         eve::put_flow_id(&mut event, view);
         put_vlans(&mut event, record);
         event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
-        if let Some((kind, code)) = record.icmp[side] {
+        // Of TCP and UDP, ICMP only says that something did not arrive.
+        let icmp = record.icmp[side].filter(|_| matches!(record.protocol, 1 | 58));
+        if let Some((kind, code)) = icmp {
             event.insert("icmp_type".into(), kind.into());
             event.insert("icmp_code".into(), code.into());
         }

@@ -24,13 +24,14 @@ pub(super) fn object(transaction: &Transaction) -> Object {
         transaction.each(side, buffer, &mut |bytes| {
             let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
             match number {
+                _ if bytes.is_empty() => {}
                 Some(number) if name == "status" => object.put(name, number),
+                None if name == "status" => object.put("status_string", bytes),
                 // What the content is, without how it is spelled.
                 _ if name == "http_content_type" => {
                     let end = bytes.iter().position(|it| *it == b';').unwrap_or(bytes.len());
                     object.put(name, &bytes[..end]);
                 }
-                _ if bytes.is_empty() => {}
                 _ => object.put(name, bytes),
             }
             true

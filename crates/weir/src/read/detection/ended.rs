@@ -25,8 +25,9 @@ impl<W: Write> Look<W> {
         let told = self.detector.take_told();
         let records = self.flows.take_ended();
         let units = self.detector.take_units();
-        units.iter().for_each(|it| self.unit(it, None));
+        // Files are told behind the exchange that moved them.
         http.iter().for_each(|it| self.http(it, None));
+        units.iter().for_each(|it| self.unit(it, None));
         told.iter().for_each(|it| self.application(it, None));
         records.into_iter().for_each(|it| self.flow(it));
     }
@@ -43,10 +44,10 @@ impl<W: Write> Look<W> {
         }
         self.counts.flow(&record);
         let over = Some(record.vlans);
-        record.units.iter().for_each(|it| self.unit(it, over));
         let left = self.waiting.end(id);
         left.into_iter().for_each(|it| self.push_late(it, record.vlans));
         record.http.iter().for_each(|it| self.http(it, over));
+        record.units.iter().for_each(|it| self.unit(it, over));
         record.applications.iter().for_each(|it| self.application(it, over));
         let noted = eve::noted(record.marks.clone());
         if flow && !record.is_untold {
