@@ -347,3 +347,34 @@ fn what_is_missing_of_a_write_hides_neither_what_is_before_nor_behind_it() {
         assert!(last.each(Buffer::FileData, &mut |it| holds(it)), "{said:?}");
     }
 }
+
+/// SET_INFO of a file.
+fn change(class: u8, file: [u8; 16], data: &[u8]) -> Vec<u8> {
+    let mut body = vec![33, 0, 1, class];
+    body.extend((data.len() as u32).to_le_bytes());
+    body.extend([96, 0, 0, 0, 0, 0, 0, 0]);
+    body.extend(file);
+    two(17, false, 9, 5, &[&body, data].concat())
+}
+
+#[test]
+fn what_is_asked_and_not_answered_is_told_at_the_end() {
+    let [connect, _] = tree_connect("\\\\s\\c$", 1);
+    let [open, _] = create("a.exe");
+    let renamed = utf16("b.exe");
+    let rename = [&[0; 16][..], &(renamed.len() as u32).to_le_bytes(), &renamed].concat();
+    let lines = [connect, open, change(10, [7; 16], &rename), change(13, [7; 16], &[1])];
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    // What else is changed of a file is not told.
+    let lines = lines.into_iter().chain([change(20, [7; 16], &[0; 8])]);
+    lines.for_each(|it| smb.take(0, &it, &mut said));
+    smb.end(&mut said);
+    let objects: Vec<_> = said.records.iter().map(|it| &it.objects[0].1).collect();
+    let [connect, open, rename, end] = objects[..] else { panic!("{said:?}") };
+    assert_eq!(connect.value("command"), Some(&"SMB2_COMMAND_TREE_CONNECT".into()));
+    assert_eq!(connect.value("share_type"), Some(&"UNKNOWN".into()));
+    assert_eq!((open.value("id"), open.value("fuid")), (Some(&2_u64.into()), Some(&"".into())));
+    let names = Object::default().with("from", "<unknown>").with("to", "b.exe");
+    assert_eq!(rename.value("rename"), Some(&names.into()));
+    assert_eq!(end.value("access"), Some(&"delete on close".into()));
+}
