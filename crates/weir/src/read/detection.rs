@@ -485,8 +485,10 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
         let view = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow());
-        // As with Suricata, which tells of no frame's addresses here.
-        event.remove("ether");
+        // As with Suricata, which names a frame's addresses here only where that is asked for.
+        if !self.options.events.ethernet {
+            event.remove("ether");
+        }
         if let Some(view) = view {
             sink::put_flow_id(&mut event, &view);
             let protocol = layer.parsed.protocol;

@@ -119,7 +119,8 @@ pub struct Events {
     pub first_drops: bool,
     /// The seed of `community_id` in flows; none without.
     pub community_seed: Option<u16>,
-    /// Whether records of applications name the MAC addresses of their packet (`ethernet`).
+    /// Whether records of applications and anomalies name the MAC addresses of their packet
+    /// (`ethernet`).
     pub ethernet: bool,
 }
 
