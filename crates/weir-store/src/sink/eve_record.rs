@@ -91,7 +91,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     if record.protocol == 6 {
         event.insert("tcp".into(), tcp(record));
     }
-    put_community(&mut event, record, community_seed);
+    put_flow_community_id(&mut event, record, community_seed);
     event
 }
 
@@ -102,7 +102,7 @@ fn put_vlans(event: &mut Event, record: &FlowRecord) {
 }
 
 /// Adds the flow's Community ID, where there is a seed for it.
-fn put_community(event: &mut Event, record: &FlowRecord, seed: Option<u16>) {
+fn put_flow_community_id(event: &mut Event, record: &FlowRecord, seed: Option<u16>) {
     if let Some(seed) = seed {
         let ends = [&record.view.initiator, &record.view.responder];
         let id = community_id(ends, record.protocol, record.icmp[0], seed);
@@ -198,7 +198,7 @@ pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<Event> {
             put_flags(&mut tcp, flags);
             event.insert("tcp".into(), tcp);
         }
-        put_community(&mut event, record, community_seed);
+        put_flow_community_id(&mut event, record, community_seed);
         events.push(event);
     }
     events
