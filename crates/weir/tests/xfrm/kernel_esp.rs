@@ -270,6 +270,7 @@ open = { spi = 0x2002, key_file = \"in.key\" }
         const WAY: &str = "ip -n gateway rule; ip -n gateway -6 rule; \
                            ip -n gateway -6 route show table all default; \
                            ip -n gateway xfrm policy; \
+                           ip -n gateway -br -4 addr show dev weir-port0; \
                            ip -n gateway -br link show type xfrm | grep -o '^weirx.*UP.*'";
         let way = self.run(WAY);
         self.run(
@@ -277,7 +278,8 @@ open = { spi = 0x2002, key_file = \"in.key\" }
              ip -n gateway link set $it down; number=$((0x57650000 + ${it#weirx})); \
              for all in 0.0.0.0/0 ::/0; do ip -n gateway xfrm policy delete src $all dst $all \
              dir out if_id $number; done; done; \
-             ip -n gateway rule del pref 22373; ip -n gateway -6 rule del pref 22373",
+             ip -n gateway rule del pref 22373; ip -n gateway -6 rule del pref 22373; \
+             ip -n gateway addr flush dev weir-port0",
         );
         let is_back = || Ok(self.guest.run(WAY, GUEST_PATIENCE)?.output == way);
         if let Err(error) = interrupt::until("the way to the kernel", PATIENCE, is_back) {
