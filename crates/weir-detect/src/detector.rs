@@ -332,7 +332,7 @@ impl Detector {
         let is_midstream = || flow.is_some_and(Flow::is_midstream);
         // One datagram that cannot be read says nothing of the next, and anybody can forge one.
         let is_stream = matches!(packet.parsed.transport, Transport::Tcp { .. });
-        let is_odd = is_stream || self.evaluator.has_parser_error;
+        let is_odd = is_stream || self.evaluator.parser_error.is_some();
         let has_failed = || is_odd && flow.is_some_and(Flow::is_unreadable);
         let refused = match self.evaluator.refused {
             None if limits.refuses_midstream && is_midstream() => Some(Unseen::Beginning),
@@ -535,9 +535,9 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
-    /// Whether with the last packet the parser of its flow's application has given up.
-    pub fn has_parser_error(&self) -> bool {
-        self.evaluator.has_parser_error
+    /// What is spoken in the last packet's flow, if its parser has given up with that packet.
+    pub fn parser_error(&self) -> Option<&'static str> {
+        self.evaluator.parser_error
     }
 
     /// Whether the last packet was dropped because its flow was before.

@@ -67,6 +67,8 @@ pub(crate) struct RecordState {
     pub(crate) application: Option<&'static str>,
     /// Transactions that were looked at.
     pub(crate) transactions: u64,
+    /// Those of what was spoken before both sides agreed on something else.
+    pub(crate) transactions_before: u64,
     /// Its first segments were none of a connection's beginning.
     pub(crate) is_midstream: bool,
     /// A connection of TCP is followed.
@@ -88,6 +90,15 @@ impl RecordState {
             MessageUpdate::State | MessageUpdate::Odd(_) => 0,
         };
         self.transactions = self.transactions.max(count);
+    }
+
+    /// What is spoken, with transactions of its own; HTTP/2 that carries DNS is no other.
+    pub(crate) fn speaks(&mut self, name: &'static str) {
+        let is_other = self.application.is_some_and(|it| it != name);
+        if is_other && name != Protocol::Doh2.name() {
+            self.transactions_before = std::mem::take(&mut self.transactions);
+        }
+        self.application = Some(name);
     }
 
     /// Number of the transaction that was counted last.
@@ -445,6 +456,7 @@ impl Flow {
             original: spoken.original.filter(|it| Some(*it) != told.application),
             expected: spoken.expected,
             transactions: told.transactions,
+            transactions_before: told.transactions_before,
             has_failed: told.has_failed,
             tcp_flags: told.tcp_flags,
             tcp_passed: told.tcp_passed,

@@ -57,6 +57,8 @@ pub struct FlowRecord {
     pub expected: Option<&'static str>,
     /// Transactions of what is spoken, as far as somebody looked at them.
     pub transactions: u64,
+    /// Those of what was spoken before.
+    pub transactions_before: u64,
     /// Whether it was looked for, and is none that is known here.
     pub has_failed: bool,
     /// TCP's flags of the initiator's and the responder's segments, together.

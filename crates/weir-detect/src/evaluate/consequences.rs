@@ -44,7 +44,7 @@ impl Evaluator {
     /// Forgets what is told of the packet before, whether or not rules look at the next one.
     pub(crate) fn forget(&mut self) {
         self.refused = None;
-        self.has_parser_error = false;
+        self.parser_error = None;
         self.would_drop.clear();
         self.replacements.clear();
         self.untold_drop = None;

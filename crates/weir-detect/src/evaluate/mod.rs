@@ -76,8 +76,8 @@ pub(crate) struct Evaluator {
     pub(crate) stream_events: Vec<Event>,
     /// What was odd about messages that the last packet brought further.
     pub(crate) app_events: Vec<(AppEvent, Option<u64>)>,
-    /// With the last packet the parser of its flow's application has given up.
-    pub(crate) has_parser_error: bool,
+    /// With the last packet the parser of this, which is spoken in its flow, has given up.
+    pub(crate) parser_error: Option<&'static str>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
     /// A rule has let the last packet pass.
@@ -170,8 +170,8 @@ impl<'a> Scene<'a> {
             (None, Some(dialogue)) => Some(dialogue.protocol),
             (None, None) => (!progress.messages.is_empty()).then_some(Protocol::Dns),
         };
-        if application.is_some() {
-            flow.told.application = application.map(Protocol::name);
+        if let Some(protocol) = application {
+            flow.told.speaks(protocol.name());
         }
         let (stream_sizes, speech) = match &flow.conversation {
             Some(conversation) => (conversation.sizes(), conversation.speech()),
@@ -251,7 +251,7 @@ impl Evaluator {
             looks_for_records: false,
             tells_frames: false,
             tells_events: false,
-            has_parser_error: false,
+            parser_error: None,
             by_flow: false,
             is_passed: false,
             is_mute: false,
@@ -305,7 +305,7 @@ impl Evaluator {
         }
         // A stream's parser gives up once; that of datagrams goes on with the next.
         let is_first = progress.said.has_failed && flow.fail();
-        self.has_parser_error = is_first || (progress.said.has_failed && !view.is_tcp());
+        let has_failed = is_first || (progress.said.has_failed && !view.is_tcp());
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         self.first_alert = alerts.len();
@@ -315,6 +315,7 @@ impl Evaluator {
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
         let waits = self.limits.waits_for_acknowledgment;
         let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
+        self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
         let decided = &mut decision;
         let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);

@@ -20,7 +20,7 @@ use weir_detect::record::Oddity;
 use weir_detect::tunnels::TunnelPorts;
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
-    FlowTable, Limits, Packet, RuleIndex, RuleSet, TextScope, Vlans,
+    FlowTable, Limits, LoadReport, Packet, Refusal, RuleIndex, RuleSet, TextScope, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -90,6 +90,8 @@ struct Look<W> {
     seen: Seen,
     options: Options,
     counts: Counts,
+    /// Rules that run, that do not, and that themselves say that they are not for us.
+    rules_read: [u64; 3],
     last: Time,
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
@@ -241,6 +243,7 @@ impl<W: Write> Detection<W> {
             seen: Seen::default(),
             options,
             counts: Counts::default(),
+            rules_read: [0; 3],
             last: Time::default(),
             held: HashMap::new(),
             waiting: Waiting::default(),
@@ -256,6 +259,14 @@ impl<W: Write> Detection<W> {
             datasets,
         };
         Ok(Self { layers, look })
+    }
+
+    /// What became of its rules is told with the counters.
+    pub fn tell_rules(&mut self, report: &LoadReport) {
+        let is_skipped = |it: &&Refusal| it.keyword == "requires";
+        let skipped = report.refused.iter().filter(is_skipped).count() as u64;
+        let failed = report.refused.len() as u64 - skipped;
+        self.look.rules_read = [report.runnable, failed, skipped];
     }
 
     /// Looks at every packet of `path`.
@@ -624,7 +635,16 @@ impl<W: Write> Look<W> {
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
         counters.insert("tcp.stream_depth_reached".into(), seen.stream_depths);
         counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
-        let event = eve::stats(self.last, &counters);
+        let mut event = eve::stats(self.last, &counters);
+        if let Some(stats) = event.get_mut("stats") {
+            let [loaded, failed, skipped] = self.rules_read;
+            stats["detect"]["engines"] = json!([{
+                "id": 0,
+                "rules_loaded": loaded,
+                "rules_failed": failed,
+                "rules_skipped": skipped,
+            }]);
+        }
         self.push(event);
     }
 

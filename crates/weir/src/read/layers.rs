@@ -113,8 +113,10 @@ impl Layers {
     /// What was seen, by the names of EVE's `stats.decoder`; events of streams by their own.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let counts = self.counts.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        let events = self.events.iter().map(|(name, count)| {
-            (format!("event.{}", name.trim_start_matches("decoder.")), *count)
+        // An event of no layer is counted by its own name.
+        let events = self.events.iter().filter_map(|(name, count)| {
+            let name = name.trim_start_matches("decoder.");
+            name.contains('.').then(|| (format!("event.{name}"), *count))
         });
         let largest = [("max_pkt_size".to_owned(), self.largest)];
         counts.chain(events).chain(largest).collect()
@@ -199,9 +201,10 @@ impl Layers {
 
     fn count_layer(&mut self, layer: &Layer<'_>) {
         let parsed = &layer.parsed;
-        // What a packet carries, or is put together to, has no link of its own but a frame.
+        // What a packet carries, or is put together to, has no link of its own but a frame's.
         let is_own = layer.source == "wire/pcap";
-        if is_own || (layer.link == Link::Ethernet && layer.source != "defrag") {
+        let has_link = matches!(layer.link, Link::Ethernet | Link::Ppp);
+        if is_own || (has_link && layer.source != "defrag") {
             self.count_link(layer);
         }
         match parsed.network {

@@ -110,39 +110,59 @@ impl Counts {
     /// A flow that ended.
     pub(super) fn flow(&mut self, record: &FlowRecord) {
         self.add("flow.total");
-        let carrier = match record.protocol {
-            1 => "icmpv4",
-            TCP => "tcp",
-            UDP => "udp",
-            58 => "icmpv6",
-            _ => "",
-        };
+        let carrier = carrier(record.protocol);
         if !carrier.is_empty() {
             self.add(&format!("flow.{carrier}"));
         }
         let state = record.state().replace("bypassed", "local_bypassed");
         self.add(&format!("flow.end.state.{state}"));
-        if record.protocol == TCP {
+        if record.protocol == TCP && record.is_followed {
             self.add(&format!("flow.end.tcp_state.{}", record.tcp_state()));
-            if record.is_followed {
-                self.add("tcp.sessions");
-                if record.is_midstream {
-                    self.add("tcp.midstream_pickups");
-                }
+            self.add("tcp.sessions");
+            if record.is_midstream {
+                self.add("tcp.midstream_pickups");
             }
         }
-        let spoken = match record.application {
-            Some(name @ ("dns" | "krb5" | "nfs" | "dcerpc" | "enip" | "sip" | "ldap")) => {
-                format!("{name}_{carrier}")
+        self.transactions(record.original, record.protocol, record.transactions_before);
+        match record.application {
+            // Suricata counts its transactions alone.
+            Some("doh2") => self.add_many("app_layer.tx.doh2", record.transactions),
+            None if record.protocol == UDP || record.has_failed => {
+                self.add(&format!("app_layer.flow.failed_{carrier}"));
             }
-            Some(name) => name.to_owned(),
-            None if record.protocol == UDP => format!("failed_{carrier}"),
-            None => return,
-        };
+            name => self.transactions(name, record.protocol, record.transactions),
+        }
+    }
+
+    /// A flow in which that was spoken, in so many transactions. A session of TLS or SSH has one,
+    /// which is not counted.
+    fn transactions(&mut self, application: Option<&str>, protocol: u8, transactions: u64) {
+        let Some(name) = application else { return };
+        let spoken = spoken(name, protocol);
         self.add(&format!("app_layer.flow.{spoken}"));
-        if record.transactions > 0 {
-            *self.0.entry(format!("app_layer.tx.{spoken}")).or_default() += record.transactions;
+        if transactions > 0 && !matches!(name, "tls" | "ssh") {
+            self.add_many(&format!("app_layer.tx.{spoken}"), transactions);
         }
+    }
+}
+
+/// An application's name; with its carrier where it has several.
+pub(super) fn spoken(application: &str, protocol: u8) -> String {
+    match application {
+        "dns" | "krb5" | "nfs" | "dcerpc" | "enip" | "sip" | "ldap" => {
+            format!("{application}_{}", carrier(protocol))
+        }
+        _ => application.to_owned(),
+    }
+}
+
+fn carrier(protocol: u8) -> &'static str {
+    match protocol {
+        1 => "icmpv4",
+        TCP => "tcp",
+        UDP => "udp",
+        58 => "icmpv6",
+        _ => "",
     }
 }
 
@@ -181,5 +201,29 @@ mod tests {
         ];
         assert!(expected.iter().all(|it| counts.get(*it) == Some(&1)), "{counts:?}");
         assert_eq!(counts["flow.total"], 2);
+    }
+
+    #[test]
+    fn flows_that_go_on_in_tls_are_counted_by_what_they_spoke_before_too() {
+        let mut counts = Counts::default();
+        let upgraded = FlowRecord {
+            protocol: TCP,
+            original: Some("smtp"),
+            transactions_before: 2,
+            application: Some("tls"),
+            transactions: 1,
+            ..FlowRecord::default()
+        };
+        let unknown = FlowRecord { protocol: TCP, has_failed: true, ..FlowRecord::default() };
+        [&upgraded, &unknown].into_iter().for_each(|it| counts.flow(it));
+        let counts = counts.into_map(false, false);
+        let expected = [
+            ("app_layer.flow.smtp", 1),
+            ("app_layer.tx.smtp", 2),
+            ("app_layer.flow.tls", 1),
+            ("app_layer.flow.failed_tcp", 1),
+        ];
+        assert!(expected.iter().all(|it| counts.get(it.0) == Some(&it.1)), "{counts:?}");
+        assert!(!counts.contains_key("app_layer.tx.tls"), "a session is no transaction");
     }
 }

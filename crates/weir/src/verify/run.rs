@@ -49,6 +49,7 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     let mut out = Vec::new();
     let options = Options { datasets: Some(datasets), ..options(case) };
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
+    detection.tell_rules(&loaded.report);
     detection.read(&case.capture, &Arc::default())?;
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());

@@ -33,6 +33,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
         false => Box::new(create(eve)?),
     };
     let mut detection = Detection::new(rules, options(args), BufWriter::new(out))?;
+    detection.tell_rules(&report);
     let mut is_complete = true;
     for file in &args.files {
         if let Err(error) = detection.read(file, &is_over) {

@@ -10,13 +10,19 @@ use weir_wire::tcp::flags::{ACK, RST, SYN};
 
 use super::super::exception::{Cause, Exception, Fate};
 use super::super::layers::Layer;
+use super::super::stats;
 use super::{HELD_MAX, Look};
 
 impl<W: Write> Look<W> {
     /// What an exception makes of the packet, if one is made of its flow.
     pub(super) fn exception(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) -> Option<Fate> {
         let midstream = self.options.midstream_policy;
-        let is_wrong = self.detector.has_parser_error();
+        let wrong = self.detector.parser_error();
+        if let Some(application) = wrong {
+            let spoken = stats::spoken(application, layer.parsed.protocol);
+            self.count(&format!("app_layer.error.{spoken}.parser"));
+        }
+        let is_wrong = wrong.is_some();
         if midstream.is_none() && !is_wrong && self.exceptions.is_empty() {
             return None;
         }
