@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use super::lines::{LineNumber, Operation, Operations};
 use super::policy::Decisions;
 use super::terms::QueuePairType;
-use super::windows::Window;
+use super::windows::{Beside, WINDOW_BITS, Window};
 use crate::rdma::{ConversationHandle, StageData};
 use crate::verdict::Side;
 
@@ -26,7 +26,10 @@ pub(super) const SETS_MAX: usize = UNKNOWN as usize;
 /// Instead of a set's number: the lines were not looked for yet.
 const UNKNOWN: u16 = u16::MAX;
 
-/// Bits of a [`Kind`] that say the port.
+/// Bits of a [`Kind`]; above them lie those of the window for which two words have no room.
+const KIND_BITS: u32 = 8;
+const _: () = assert!(WINDOW_BITS <= 32 + u16::BITS - KIND_BITS);
+/// Those that say the port.
 const SIDE: u16 = 3;
 const TYPE_SHIFT: u32 = 2;
 
@@ -72,8 +75,9 @@ impl DirectionState {
             return None;
         }
         let [low, high, set, kind] = data.words;
-        let window = Window::from_bits(u32::from(high) << 16 | u32::from(low));
-        Some(Self { window, set, kind: Kind(kind) })
+        let [low, high, top] = [low, high, kind >> KIND_BITS].map(u64::from);
+        let window = Window::from_bits(top << 32 | high << 16 | low);
+        Some(Self { window, set, kind: Kind(kind & ((1 << KIND_BITS) - 1)) })
     }
 
     /// The same, whose requests' numbers are at `window`.
@@ -96,7 +100,8 @@ impl DirectionState {
     #[inline]
     pub(super) fn stage_data(self, round: u16) -> StageData {
         let window = self.window.bits();
-        StageData { words: [window as u16, (window >> 16) as u16, self.set, self.kind.0], round }
+        let last = ((window >> 32) as u16) << KIND_BITS | self.kind.0;
+        StageData { words: [window as u16, (window >> 16) as u16, self.set, last], round }
     }
 }
 
@@ -164,6 +169,8 @@ pub(super) struct Apart {
     pub(super) message_sequence: u32,
     /// A fingerprint of its packets' link and partition, where lines name such.
     pub(super) link: u32,
+    /// What is known beside the window of its requests, where that says so.
+    pub(super) beside: Beside,
 }
 
 /// Bytes of a direction's.
@@ -195,13 +202,27 @@ impl Aparts {
     }
 }
 
+/// Where a direction's lie.
+pub(super) struct Place<'a> {
+    pub(super) aparts: &'a mut Aparts,
+    pub(super) conversation: ConversationHandle,
+    pub(super) direction: u8,
+}
+
+impl Place<'_> {
+    /// What is known beside the window of its requests.
+    pub(super) fn beside(&mut self) -> &mut Beside {
+        &mut self.aparts.at_mut(self.conversation, self.direction).beside
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn stage_data_says_what_was_written_to_it_until_its_round_is_of_another_life() {
-        let window = Window::from_bits(0xfedc_ba98);
+        let window = Window::from_bits(0x76_fedc_ba98);
         let kind = Kind::new(Some(Side::Wire), Some(QueuePairType::Xrc));
         let data = DirectionState::with_window(window).decided(77, kind).stage_data(9);
         let kept = DirectionState::since(&data, 9).unwrap();

@@ -36,7 +36,7 @@ use weir_wire::udp::PORT_ROCE_V2;
 
 use crate::flow::HashSeed;
 use crate::meter::{Meter, Observation, Observed};
-use crate::rdma::{ConversationHandle, QueuePairKey, StageData};
+use crate::rdma::{ConversationHandle, DEPARTED_BYTES, QueuePairKey, StageData};
 use crate::verdict::DropReason;
 
 mod alternate;
@@ -74,18 +74,18 @@ pub use state::{AccessState, StateCounters};
 pub use terms::{Asked, Hours, QueuePairType, QueuePairTypes, Services, Terms};
 pub use windows::PsnCheck;
 
-use direction::{Aparts, DirectionState, Kind, Set, Sets};
+use direction::{Aparts, DirectionState, Kind, Place, Set, Sets};
 use limits::{Cost, Limiter};
 use operation::{is_answer, operation};
 use state::{Admitted, State};
-use windows::{Numbered, Window, Windows};
+use windows::{Window, Windows};
 
-/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's data, its
-/// owner with the place in the table, and what some policies keep apart. Its entry in the index, 8
-/// to 16 bytes, comes on top.
+/// Bytes that a queue pair takes beyond what the meter counts of it: its direction's data, and what
+/// outlasts it, its owner with the place in the table, and what some policies keep apart. Its entry
+/// in the index, 8 to 16 bytes, comes on top.
 pub const BYTES_PER_QUEUE_PAIR: usize =
-    size_of::<StageData>() + owners::OWNER_BYTES + direction::APART_BYTES;
-const _: () = assert!(BYTES_PER_QUEUE_PAIR + 16 <= 128);
+    size_of::<StageData>() + DEPARTED_BYTES + owners::OWNER_BYTES + direction::APART_BYTES;
+const _: () = assert!(BYTES_PER_QUEUE_PAIR + 16 <= 160);
 
 /// What a line, or the default, decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,8 +162,13 @@ impl Access {
         for (line, earlier) in policy.in_common(&before.policy) {
             hits[line] = before.hits[earlier];
         }
+        let knows_no_numbers = before.policy.psn() != policy.psn();
         let mut access = Self { policy, hits, look_again: Time::default(), ..before };
         access.decide_anew(meter);
+        // Who looked at no numbers, or not at all of them, knows none now.
+        if knows_no_numbers {
+            access.first_round = access.round;
+        }
         access
     }
 
@@ -348,10 +353,35 @@ impl Access {
             None => (DirectionState::with_window(Window::default()), self.round),
         };
         let mut window = kept.window;
-        let it = Numbered { packet, rdma, path_mtu };
-        let passes = self.windows.request(self.policy.psn(), &mut window, &it);
-        *data = kept.with(window).stage_data(round);
+        if !window.has_begun() {
+            window = self.window_before(handle, seen.direction, packet.now, meter);
+        }
+        let asked = windows::numbers(packet, rdma, path_mtu);
+        let (aparts, direction) = (&mut self.aparts, seen.direction);
+        let mut place = Place { aparts, conversation: handle, direction };
+        let check = self.policy.psn();
+        let passes = self.windows.request(check, &mut window, &mut place, asked, packet.now);
+        if let Some(data) = meter.stage_data(handle, seen.direction) {
+            *data = kept.with(window).stage_data(round);
+        }
         if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
+    }
+
+    /// The window that the direction had before it rested and left the meter.
+    #[cold]
+    fn window_before(
+        &self,
+        conversation: ConversationHandle,
+        direction: u8,
+        now: Time,
+        meter: &Meter,
+    ) -> Window {
+        let conversations = meter.conversations();
+        let entry = conversations.entry(conversation);
+        let of_it = entry.and_then(|it| it.directions().nth(direction.into()));
+        let kept = of_it.and_then(|it| conversations.departed(&it.key));
+        let kept = kept.and_then(|it| DirectionState::since(&it, self.first_round));
+        kept.map_or(Window::default(), |it| it.window.resting(now))
     }
 
     /// Whether the response answers a request that could be under way.
@@ -372,8 +402,10 @@ impl Access {
             return Ok(());
         }
         let mut window = kept.window;
-        let it = Numbered { packet, rdma, path_mtu: 0 };
-        let passes = self.windows.response(self.policy.psn(), &mut window, &it);
+        let (aparts, direction) = (&mut self.aparts, seen.direction ^ 1);
+        let mut place = Place { aparts, conversation: handle, direction };
+        let check = self.policy.psn();
+        let passes = self.windows.response(check, &mut window, &mut place, rdma.psn, packet.now);
         *data = kept.with(window).stage_data(data.round);
         if passes { Ok(()) } else { Err(DropReason::AccessPsn) }
     }
@@ -452,6 +484,7 @@ impl Access {
 
     /// The numbers of the direction `key` begin with `psn`, whatever comes first.
     fn begin_window(&mut self, key: &QueuePairKey, psn: Psn, now: Time, meter: &mut Meter) {
+        meter.forget_departed(key);
         let conversations = meter.conversations();
         let Some(handle) = conversations.find(key) else { return };
         let Some(conversation) = conversations.entry(handle) else { return };

@@ -10,16 +10,22 @@
 //! Who injects into a queue pair (ReDMArk A1) does not know its numbers and sweeps them: nearly all
 //! of its packets are out of the window, and the receiver says nothing about them. A window is four
 //! bytes beside what is kept of a direction; it begins with the first packet, or where connection
-//! managers said, and begins anew after a silence. It moves by numbers in order, and by what the
-//! receiver acknowledges: who hits it by chance does not take it along. Where no answers are seen,
-//! it has to follow gaps too.
+//! managers said. It moves by requests in order, and by answers as far as requests came: who hits
+//! it by chance does not take it along. Where no answers are seen, it has to follow gaps too.
+//!
+//! A queue pair that is set up again has other numbers. Such requests pass beside a window that was
+//! silent or never answered, one stream of them at a time, and take its place once the receiver
+//! answers them. Until then the window keeps its own, also while its direction rests and leaves the
+//! meter: nobody shuts its owner out by a packet in the owner's name (docs/adr/0307).
 
 use weir_wire::bth::{Psn, Service};
 use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::parse::Rdma;
 
+use super::direction::Place;
 use crate::meter::Observation;
+use crate::rdma::StageData;
 use crate::rdma::psn::JUMP_PSNS;
 
 /// After so many units of silence a stream may begin anywhere: 13 to 17 s, as an owner yields.
@@ -28,11 +34,15 @@ const SILENT_UNITS: u32 = 4;
 const UNIT_BITS: u32 = 32;
 /// Units are counted from 1 to this; 0 is a window that has not begun.
 const UNITS: u32 = 15;
-/// READs of more than 2^8 packets are told from each other, in steps of four times as many.
-const SPAN_BASE: u32 = 8;
+/// READs of more than 2^16 packets are told from each other, in steps of four times as many.
+const SPAN_BASE: u32 = 16;
 const SPAN_STEP: u32 = 2;
-/// Bytes of the smallest path MTU, where none is known.
+/// Bytes of the smallest and of the largest path MTU, where none is known.
 const PATH_MTU_MIN: u32 = 256;
+const PATH_MTU_MAX: u32 = 4096;
+/// After 13 s others may be heard in the place of those far from the window.
+const OTHER_SILENT_STEPS: u32 = 130;
+const OTHER_STEP_NS: u64 = 100_000_000;
 
 /// So many packets out of their windows in a second are an attack.
 const ATTACK_PACKETS: u32 = 64;
@@ -68,81 +78,268 @@ impl PsnCheck {
 }
 
 /// The requests' numbers of one direction: the next (24 bits), when one came last (4), whether any
-/// was answered (1), and how many the longest READ used (3, in steps).
+/// was answered (1), whether there is more in [`Beside`] (1), how many the longest READ used (2, in
+/// steps); above those 32, whether connection managers agreed on them (1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Window(u32);
+pub(super) struct Window(u64);
+
+/// Bits of a window.
+pub(super) const WINDOW_BITS: u32 = 40;
+
+/// What a window has no room for; most have none of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    /// Requests came up to here, but not in order: as far as answers may take the window. Numbers
+    /// begin at 1 here; 0: there are none.
+    ahead: u32,
+    /// Requests far from the window; unseen: there are none.
+    other: Other,
+}
+
+impl Beside {
+    fn ahead(&self) -> Option<Psn> {
+        self.ahead.checked_sub(1).map(Psn::new)
+    }
+
+    fn other(&self) -> Option<Other> {
+        (self.other.seen != 0).then_some(self.other)
+    }
+}
+
+/// Requests that are not the window's, and pass for all that: of the same queue pair set up again,
+/// or of somebody who uses its name. The receiver's answer tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Other {
+    first: Psn,
+    /// Behind the last.
+    next: Psn,
+    /// When, in steps of [`OTHER_STEP_NS`] from 1 on.
+    seen: u32,
+}
+
+impl Other {
+    fn step(now: Time) -> u32 {
+        (now.0 / OTHER_STEP_NS) as u32 | 1 << 31
+    }
+
+    fn is_silent(&self, now: Time) -> bool {
+        Self::step(now).wrapping_sub(self.seen) << 1 >= OTHER_SILENT_STEPS << 1
+    }
+
+    fn holds(&self, psn: Psn) -> bool {
+        (-JUMP_PSNS..=JUMP_PSNS).contains(&psn.distance(self.next))
+    }
+
+    /// Whether that number was asked with.
+    fn has(&self, psn: Psn) -> bool {
+        psn.distance(self.first) >= 0 && psn.distance(self.next) < 0
+    }
+}
+
+/// How many numbers a request uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count {
+    least: u32,
+    most: u32,
+}
 
 impl Window {
-    fn new(next: Psn, span: u32, is_answered: bool, now: Time) -> Self {
-        Self(next.value() << 8 | unit(now) << 4 | u32::from(is_answered) << 3 | span)
+    const AGREED: u64 = 1 << 32;
+    const NEXT: u64 = 0xffff_ff00;
+    const UNIT: u64 = 0xf0;
+    const ANSWERED: u64 = StageData::LASTS as u64;
+    const BESIDE: u64 = 4;
+    const SPAN: u64 = 3;
+
+    fn new(next: Psn, now: Time) -> Self {
+        Self(u64::from(next.value() << 8 | unit(now) << 4))
     }
 
     /// One that begins with `psn`, as connection managers agreed.
     pub(super) fn agreed(psn: Psn, now: Time) -> Self {
-        Self::new(psn, 0, false, now)
+        Self(Self::new(psn, now).0 | Self::AGREED)
     }
 
     #[inline]
-    pub(super) fn bits(self) -> u32 {
+    pub(super) fn bits(self) -> u64 {
         self.0
     }
 
     /// The inverse of [`Window::bits`].
     #[inline]
-    pub(super) fn from_bits(bits: u32) -> Self {
+    pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    fn next(self) -> Psn {
-        Psn::new(self.0 >> 8)
+    /// One that was kept while its direction rested: nothing is beside it, and it has been silent.
+    pub(super) fn resting(self, now: Time) -> Self {
+        let mut rests = Self(self.0 & !Self::BESIDE);
+        rests.rest(now);
+        rests
     }
 
-    fn span(self) -> u32 {
-        self.0 & 7
+    fn next(self) -> Psn {
+        Psn::new((self.0 >> 8) as u32)
+    }
+
+    fn move_to(&mut self, next: Psn) {
+        self.0 = self.0 & !Self::NEXT | u64::from(next.value()) << 8;
     }
 
     fn is_answered(self) -> bool {
-        self.0 & 8 != 0
+        self.0 & Self::ANSWERED != 0
     }
 
     pub(super) fn has_begun(self) -> bool {
-        self.0 & 0xf0 != 0
+        self.0 & Self::UNIT != 0
+    }
+
+    /// Whether somebody said that its numbers are right.
+    fn is_confirmed(self) -> bool {
+        self.0 & (Self::ANSWERED | Self::AGREED) != 0
     }
 
     fn is_silent(self, now: Time) -> bool {
-        (unit(now) + UNITS - (self.0 >> 4 & 15)) % UNITS >= SILENT_UNITS
+        let heard = ((self.0 & Self::UNIT) >> 4) as u32;
+        (unit(now) + UNITS - heard) % UNITS >= SILENT_UNITS
+    }
+
+    fn is_heard(&mut self, now: Time) {
+        self.heard_in(unit(now));
+    }
+
+    /// It stays as silent as it is, however long others are heard.
+    fn rest(&mut self, now: Time) {
+        self.heard_in((unit(now) - 1 + UNITS - SILENT_UNITS) % UNITS + 1);
+    }
+
+    fn heard_in(&mut self, unit: u32) {
+        self.0 = self.0 & !Self::UNIT | u64::from(unit) << 4;
     }
 
     /// Numbers behind the next that may come again.
     fn behind(self) -> i32 {
-        let longest = if self.span() == 0 { 0 } else { 1 << (SPAN_BASE + SPAN_STEP * self.span()) };
-        JUMP_PSNS + longest
+        match (self.0 & Self::SPAN) as u32 {
+            0 => JUMP_PSNS,
+            span => JUMP_PSNS + (1 << (SPAN_BASE + SPAN_STEP * span)),
+        }
     }
 
     /// Whether a request numbered `psn` may come, or an answer to one.
-    fn holds(self, psn: Psn) -> bool {
-        (-self.behind()..=JUMP_PSNS).contains(&psn.distance(self.next()))
+    fn holds(self, psn: Psn, place: &mut Place<'_>) -> bool {
+        let distance = psn.distance(self.next());
+        let is_near = (-self.behind()..=JUMP_PSNS).contains(&distance);
+        // A READ may have used so many.
+        is_near || (distance > 0 && self.ahead(place).is_some_and(|it| psn.distance(it) <= 0))
     }
 
-    /// After a request of `count` numbers from `psn` on, which is within it.
-    fn after(self, psn: Psn, count: u32, now: Time) -> Self {
-        let mut span = self.span();
+    fn ahead(self, place: &mut Place<'_>) -> Option<Psn> {
+        let ahead = (self.0 & Self::BESIDE != 0).then(|| place.beside().ahead())?;
+        ahead.filter(|it| it.distance(self.next()) > 0)
+    }
+
+    /// What is beside it, to change.
+    fn beside<'a>(&mut self, place: &'a mut Place<'_>) -> &'a mut Beside {
+        let beside = place.beside();
+        if self.0 & Self::BESIDE == 0 {
+            *beside = Beside::default();
+            self.0 |= Self::BESIDE;
+        }
+        beside
+    }
+
+    /// A request from `psn` on, which is within it.
+    fn request(&mut self, psn: Psn, count: Count, place: &mut Place<'_>, now: Time) {
+        self.is_heard(now);
+        let (distance, reach) = (psn.distance(self.next()), psn.add(count.least));
+        if distance == 0 || (!self.is_answered() && reach.distance(self.next()) > 0) {
+            self.move_to(reach);
+            self.widen(count.most);
+            if count.most > count.least {
+                self.comes_to(psn.add(count.most), place);
+            }
+        } else if distance > 0 {
+            self.comes_to(psn.add(1), place);
+        }
+        if self.0 & Self::BESIDE != 0 {
+            self.tidy(place);
+        }
+    }
+
+    /// The longest READ so far used so many numbers.
+    fn widen(&mut self, count: u32) {
         if count > 1 << SPAN_BASE {
             let power = u32::BITS - (count - 1).leading_zeros();
-            span = span.max((power - SPAN_BASE).div_ceil(SPAN_STEP)).min(7);
+            let span = u64::from((power - SPAN_BASE).div_ceil(SPAN_STEP)).min(Self::SPAN);
+            self.0 = self.0 & !Self::SPAN | span.max(self.0 & Self::SPAN);
         }
-        let is_gap = psn.distance(self.next()) > 0;
-        let reach = psn.add(count);
-        let goes_on = reach.distance(self.next()) > 0 && !(is_gap && self.is_answered());
-        let next = if goes_on { reach } else { self.next() };
-        Self::new(next, span, self.is_answered(), now)
     }
 
-    /// After an answer to `psn`, which is within it.
-    fn answered(self, psn: Psn, now: Time) -> Self {
+    /// Requests came up to `ahead`.
+    fn comes_to(&mut self, ahead: Psn, place: &mut Place<'_>) {
+        let beside = self.beside(place);
+        if beside.ahead().is_none_or(|it| ahead.distance(it) > 0) {
+            beside.ahead = ahead.value() + 1;
+        }
+    }
+
+    /// What it has caught up with is not ahead.
+    fn tidy(&mut self, place: &mut Place<'_>) {
+        let next = self.next();
+        let beside = self.beside(place);
+        if beside.ahead().is_some_and(|it| it.distance(next) <= 0) {
+            beside.ahead = 0;
+        }
+        if beside.ahead == 0 && beside.other().is_none() {
+            self.0 &= !Self::BESIDE;
+        }
+    }
+
+    /// An answer to `psn`, which is within it. What nobody asked takes it nowhere.
+    fn answer(&mut self, psn: Psn, place: &mut Place<'_>, now: Time) {
+        self.is_heard(now);
+        self.0 |= Self::ANSWERED;
         let reach = psn.add(1);
-        let next = if reach.distance(self.next()) > 0 { reach } else { self.next() };
-        Self::new(next, self.span(), true, now)
+        if reach.distance(self.next()) <= 0 {
+            return;
+        }
+        let Some(ahead) = self.ahead(place) else { return };
+        self.move_to(if reach.distance(ahead) > 0 { ahead } else { reach });
+        self.tidy(place);
+    }
+
+    /// Whether other requests are looked at beside those within it, and `psn` is or begins such.
+    fn follows_other(self, psn: Psn, place: &mut Place<'_>, now: Time) -> bool {
+        self.other(place).is_none_or(|it| it.holds(psn) || it.is_silent(now))
+    }
+
+    fn other(self, place: &mut Place<'_>) -> Option<Other> {
+        (self.0 & Self::BESIDE != 0).then(|| place.beside().other())?
+    }
+
+    /// A request that is one of the others.
+    fn other_request(&mut self, psn: Psn, count: Count, place: &mut Place<'_>, now: Time) {
+        if !self.follows_other(psn, place, now) {
+            return;
+        }
+        let reach = psn.add(count.most);
+        let before = self.other(place).filter(|it| it.holds(psn));
+        let mut other = before.unwrap_or(Other { first: psn, next: reach, seen: 0 });
+        if psn.distance(other.first) < 0 {
+            other.first = psn;
+        }
+        if reach.distance(other.next) > 0 {
+            other.next = reach;
+        }
+        self.beside(place).other = Other { seen: Other::step(now), ..other };
+    }
+
+    /// An answer that is none to requests within it: those to others make theirs the window.
+    fn other_answer(&mut self, psn: Psn, place: &mut Place<'_>, now: Time) -> bool {
+        let Some(other) = self.other(place).filter(|it| it.has(psn)) else { return false };
+        *self = Self::new(other.next, now);
+        self.0 |= Self::ANSWERED;
+        true
     }
 }
 
@@ -162,32 +359,41 @@ pub(super) struct Windows {
     attack_until: Time,
 }
 
-/// What a packet is to a window.
-pub(super) struct Numbered<'a> {
-    pub(super) packet: &'a Observation<'a>,
-    pub(super) rdma: &'a Rdma,
-    /// Payload bytes of a full packet; 0: unknown.
-    pub(super) path_mtu: u16,
-}
-
 impl Windows {
     /// Takes in a request; says whether it may pass.
     pub(super) fn request(
         &mut self,
         check: PsnCheck,
         window: &mut Window,
-        it: &Numbered<'_>,
+        place: &mut Place<'_>,
+        (psn, count): (Psn, Count),
+        now: Time,
     ) -> bool {
-        let (now, psn) = (it.packet.now, it.rdma.psn);
-        let begins = !window.has_begun() || window.is_silent(now);
-        let outside = !begins && !window.holds(psn);
-        if outside && !self.passes(check, now) {
-            return false;
+        let is_silent = window.has_begun() && window.is_silent(now);
+        let gives_way = is_silent && !window.is_answered() && !window.holds(psn, place);
+        if !window.has_begun() || gives_way {
+            *window = Window::new(psn, now);
         }
-        let goes_on = window.has_begun() && window.holds(psn);
-        let begun = if goes_on { *window } else { Window::new(psn, 0, false, now) };
-        *window = begun.after(psn, numbers(it), now);
-        true
+        if window.holds(psn, place) {
+            window.request(psn, count, place, now);
+            return true;
+        }
+        // Who was silent, or whose numbers nobody has confirmed, has no claim against others.
+        let is_open = is_silent || !window.is_confirmed();
+        let is_taken = is_open && window.follows_other(psn, place, now);
+        if is_silent {
+            window.rest(now);
+        }
+        let goes_on = window.other(place).is_some_and(|it| it.holds(psn));
+        let passes = match () {
+            () if goes_on && (is_open || !self.drops(check, now)) => true,
+            () if is_silent && is_taken => true,
+            () => self.passes(check, now) || is_taken,
+        };
+        if passes {
+            window.other_request(psn, count, place, now);
+        }
+        passes
     }
 
     /// Takes in a response; says whether it may pass, to the requests that `window` is of.
@@ -195,17 +401,18 @@ impl Windows {
         &mut self,
         check: PsnCheck,
         window: &mut Window,
-        it: &Numbered<'_>,
+        place: &mut Place<'_>,
+        psn: Psn,
+        now: Time,
     ) -> bool {
-        let (now, psn) = (it.packet.now, it.rdma.psn);
         if !window.has_begun() {
             return true;
         }
-        if window.holds(psn) {
-            *window = window.answered(psn, now);
+        if window.holds(psn, place) {
+            window.answer(psn, place, now);
             return true;
         }
-        window.is_silent(now) || self.passes(check, now)
+        window.other_answer(psn, place, now) || window.is_silent(now) || self.passes(check, now)
     }
 
     /// Counts a packet out of its window; says whether it passes for all that.
@@ -219,21 +426,28 @@ impl Windows {
         if self.recent >= ATTACK_PACKETS || now < self.attack_until {
             self.attack_until = now.plus_ns(ATTACK_OVER_NS);
         }
+        !self.drops(check, now)
+    }
+
+    /// Whether such packets are dropped now.
+    fn drops(&self, check: PsnCheck, now: Time) -> bool {
         match check {
-            PsnCheck::Off | PsnCheck::Count => true,
-            PsnCheck::UnderAttack => now >= self.attack_until,
-            PsnCheck::Drop => false,
+            PsnCheck::Off | PsnCheck::Count => false,
+            PsnCheck::UnderAttack => now < self.attack_until,
+            PsnCheck::Drop => true,
         }
     }
 }
 
-/// How many numbers a request uses, at most.
-fn numbers(it: &Numbered<'_>) -> u32 {
-    let Some(reth) = ext::reth(it.packet.bytes, it.rdma).filter(|_| is_read(it.rdma)) else {
-        return 1;
+/// The numbers that a request uses, where a full packet carries `path_mtu` bytes (0: unknown).
+pub(super) fn numbers(packet: &Observation<'_>, rdma: &Rdma, path_mtu: u16) -> (Psn, Count) {
+    let reth = ext::reth(packet.bytes, rdma).filter(|_| is_read(rdma));
+    let by = |mtu: u32| reth.map_or(1, |it| it.dma_length.get().div_ceil(mtu).clamp(1, 1 << 22));
+    let count = match path_mtu {
+        0 => Count { least: by(PATH_MTU_MAX), most: by(PATH_MTU_MIN) },
+        mtu => Count { least: by(mtu.into()), most: by(mtu.into()) },
     };
-    let mtu = if it.path_mtu == 0 { PATH_MTU_MIN } else { u32::from(it.path_mtu) };
-    reth.dma_length.get().div_ceil(mtu).clamp(1, 1 << 22)
+    (rdma.psn, count)
 }
 
 fn is_read(rdma: &Rdma) -> bool {
@@ -253,14 +467,53 @@ pub(super) fn are_for(rdma: &Rdma) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::direction::Aparts;
+    use crate::rdma::ConversationHandle;
 
     fn at(seconds: u64) -> Time {
         Time(1_700_000_000_000_000_000 + seconds * NS_PER_S)
     }
 
+    const ONE: Count = Count { least: 1, most: 1 };
+
+    /// A window, and what is beside it.
+    struct Stream(Window, Aparts, Windows);
+
+    impl Stream {
+        fn at(psn: u32) -> Self {
+            Self(Window::new(Psn::new(psn), at(0)), Aparts::new(1), Windows::default())
+        }
+
+        fn place(aparts: &mut Aparts) -> Place<'_> {
+            Place { aparts, conversation: ConversationHandle::FIRST, direction: 0 }
+        }
+
+        /// Whether a request passes.
+        fn asks(&mut self, psn: u32, count: Count, seconds: u64) -> bool {
+            let Self(window, aparts, windows) = self;
+            let (mut place, asked) = (Self::place(aparts), (Psn::new(psn), count));
+            windows.request(PsnCheck::Drop, window, &mut place, asked, at(seconds))
+        }
+
+        /// Whether an answer does.
+        fn answers(&mut self, psn: u32, seconds: u64) -> bool {
+            let Self(window, aparts, windows) = self;
+            let mut place = Self::place(aparts);
+            windows.response(PsnCheck::Drop, window, &mut place, Psn::new(psn), at(seconds))
+        }
+
+        fn holds(&mut self, psn: u32) -> bool {
+            self.0.holds(Psn::new(psn), &mut Self::place(&mut self.1))
+        }
+
+        fn next(&self) -> u32 {
+            self.0.next().value()
+        }
+    }
+
     #[test]
     fn a_window_holds_what_may_come_and_wraps() {
-        let window = Window::new(Psn::new(5), 0, false, at(0));
+        let mut stream = Stream::at(5);
         for (psn, holds) in [
             (5, true),
             (4, true),
@@ -270,34 +523,86 @@ mod tests {
             (0xff_ffff - 70_000, false),
             (0x80_0000, false),
         ] {
-            assert_eq!(window.holds(Psn::new(psn)), holds, "{psn:#x}");
+            assert_eq!(stream.holds(psn), holds, "{psn:#x}");
         }
-        let after_a_long_read = window.after(Psn::new(5), 1 << 20, at(0));
-        assert_eq!(after_a_long_read.next(), Psn::new(5 + (1 << 20)));
-        assert!(after_a_long_read.holds(Psn::new(6)), "the READ goes on where it was lost");
+        assert!(stream.asks(5, Count { least: 1 << 20, most: 1 << 20 }, 0));
+        assert_eq!(stream.next(), 5 + (1 << 20));
+        assert!(stream.holds(6), "the READ goes on where it was lost");
     }
 
     #[test]
     fn who_hits_a_window_by_chance_does_not_take_it_along() {
-        let mut window = Window::new(Psn::new(5), 0, false, at(0)).after(Psn::new(5), 1, at(0));
-        window = window.answered(Psn::new(5), at(0));
-        let before = window.next();
-        for psn in 60_000..200_000 {
-            if window.holds(Psn::new(psn)) {
-                window = window.after(Psn::new(psn), 1, at(0));
-            }
-        }
-        assert_eq!(window.next(), before);
+        let mut stream = Stream::at(5);
+        assert!(stream.asks(5, ONE, 0) && stream.answers(5, 0));
+        let read = Count { least: 1 << 20, most: 1 << 22 };
+        let swept = (60_000..200_000).step_by(7);
+        let passed = swept.filter(|psn| stream.asks(*psn, read, 0)).count();
+        assert_eq!((stream.next(), passed), (6, (65_541 - 60_000_usize).div_ceil(7)));
         // What was overtaken, and then acknowledged, has come.
-        assert_eq!(window.answered(Psn::new(90), at(0)).next(), Psn::new(91));
+        assert!(stream.asks(90, ONE, 0) && stream.answers(90, 0));
+        assert_eq!(stream.next(), 91);
+    }
+
+    #[test]
+    fn answers_to_what_nobody_asked_take_a_window_nowhere() {
+        let mut stream = Stream::at(5);
+        assert!(stream.asks(5, ONE, 0) && stream.answers(5, 0));
+        for psn in (0..1 << 24).step_by(60_000) {
+            stream.answers(psn, 0);
+        }
+        assert_eq!(stream.next(), 6);
+        assert!(stream.asks(6, ONE, 0) && stream.answers(6, 0));
+        assert_eq!(stream.next(), 7);
+    }
+
+    #[test]
+    fn a_read_of_an_unknown_path_is_answered_up_to_where_it_may_end() {
+        let mut stream = Stream::at(5);
+        assert!(stream.asks(5, Count { least: 4, most: 64 }, 0));
+        assert_eq!(stream.next(), 9);
+        assert!((5..37).all(|psn| stream.answers(psn, 0)));
+        assert_eq!(stream.next(), 37);
+        assert!(stream.answers(200, 0));
+        assert_eq!(stream.next(), 69, "and no further");
     }
 
     #[test]
     fn a_window_yields_after_a_silence_and_not_before() {
-        let window = Window::new(Psn::new(5), 0, false, at(0));
+        let window = Window::new(Psn::new(5), at(0));
         assert!(window.has_begun() && !Window::default().has_begun());
         assert!((0..12).all(|seconds| !window.is_silent(at(seconds))));
         assert!((18..40).all(|seconds| window.is_silent(at(seconds))));
+    }
+
+    #[test]
+    fn a_queue_pair_that_is_set_up_again_is_believed_when_it_is_answered() {
+        let mut stream = Stream::at(5);
+        assert!(stream.asks(5, ONE, 0) && stream.answers(5, 0));
+        assert!(!stream.asks(0x80_0000, ONE, 5), "its owner spoke a moment ago");
+        assert!(stream.asks(0x80_0000, ONE, 20) && stream.asks(0x80_0001, ONE, 20));
+        assert_eq!(stream.next(), 6);
+        assert!(stream.answers(0x80_0000, 20));
+        assert_eq!(stream.next(), 0x80_0002);
+        assert!(!stream.asks(6, ONE, 21));
+    }
+
+    #[test]
+    fn nobody_shuts_the_owner_out_by_a_packet_in_its_name() {
+        let mut stream = Stream::at(5);
+        assert!(stream.asks(5, ONE, 0) && stream.answers(5, 0));
+        // After a rest one number passes, those near it, and another after 13 s.
+        for seconds in 20..200 {
+            let passed = (1..10).filter(|it| stream.asks(it * 1_000_000, ONE, seconds)).count();
+            assert!(passed <= 1, "{passed} after {seconds} s");
+        }
+        assert!(stream.asks(6, ONE, 200) && stream.answers(6, 200));
+        assert!(stream.asks(7, ONE, 200));
+        assert_eq!(stream.next(), 8);
+        // Numbers that nobody confirmed have no claim against others.
+        let mut stream = Stream::at(0x80_0000);
+        assert!(stream.asks(0x80_0000, ONE, 0), "somebody was first");
+        assert!(stream.asks(5, ONE, 1) && stream.answers(5, 1));
+        assert_eq!(stream.next(), 6);
     }
 
     #[test]

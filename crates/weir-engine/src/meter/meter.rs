@@ -20,7 +20,9 @@ use crate::flow::{FlowDirection, FlowEntry, FlowHandle, FlowKey, FlowTable, Hash
 use crate::rdma::cm::{Connection, Contradiction};
 use crate::rdma::loss::{Charged, Finding, OwnLosses};
 use crate::rdma::qp::RdmaPacket;
-use crate::rdma::{Conversation, ConversationHandle, ConversationTable, LossWay, StageData};
+use crate::rdma::{
+    Conversation, ConversationHandle, ConversationTable, LossWay, QueuePairKey, StageData,
+};
 use crate::verdict::Side;
 
 /// Bounds and timeouts.
@@ -389,6 +391,11 @@ impl Meter {
         direction: u8,
     ) -> Option<&mut StageData> {
         self.conversations.stage_data(conversation, usize::from(direction))
+    }
+
+    /// What was kept of a direction that left before is void.
+    pub(crate) fn forget_departed(&mut self, key: &QueuePairKey) {
+        self.conversations.forget_departed(key);
     }
 
     /// A number for the stage data that is written from now on: that of other numbers is void.

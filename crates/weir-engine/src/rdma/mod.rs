@@ -8,6 +8,7 @@
 //! ```
 
 pub mod cm;
+mod departed;
 pub mod key;
 pub mod loss;
 pub mod pairing;
@@ -16,6 +17,7 @@ pub mod qp;
 mod stage_data;
 pub mod table;
 
+pub(crate) use departed::DEPARTED_BYTES;
 pub use key::QueuePairKey;
 pub use loss::{LossWay, Losses};
 pub use psn::{PsnOrder, PsnTracker};

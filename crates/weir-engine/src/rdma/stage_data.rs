@@ -15,6 +15,15 @@ pub(crate) struct StageData {
     pub(crate) round: u16,
 }
 
+impl StageData {
+    /// The stage's mark, in the first word, of data that is kept when the conversation leaves.
+    pub(crate) const LASTS: u16 = 1 << 3;
+
+    pub(super) fn lasts(&self) -> bool {
+        self.words[0] & Self::LASTS != 0
+    }
+}
+
 /// Numbers that tell which stage data is valid, so that all of it can be made void at once. They
 /// are given out for the life of the table, whichever stage writes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,6 +9,7 @@ use weir_wire::ext;
 use weir_wire::frame::Time;
 
 use super::cm::{Connection, Contradiction, Exchanges};
+use super::departed::Departed;
 use super::key::QueuePairKey;
 use super::loss::Charged;
 use super::pairing::{Match, Pairing};
@@ -28,6 +29,10 @@ pub struct ConversationHandle {
 }
 
 impl ConversationHandle {
+    /// The first place, for tests.
+    #[cfg(test)]
+    pub(crate) const FIRST: Self = Self { at: 0, generation: 0 };
+
     /// Its place in the table, below the table's limit: what stages keep of a conversation lies
     /// there in tables of theirs.
     #[inline]
@@ -53,6 +58,7 @@ pub struct ConversationTable {
     pairing: Pairing,
     exchanges: Exchanges,
     rounds: Rounds,
+    departed: Departed,
     /// Somebody judges connection managers' messages, and tells of those that pass.
     pub(crate) learns_when_told: bool,
     begun: u64,
@@ -83,6 +89,7 @@ impl ConversationTable {
             pairing,
             exchanges,
             rounds: Rounds::default(),
+            departed: Departed::new(2 * limit),
             learns_when_told: false,
             begun: 0,
             joins: 0,
@@ -137,6 +144,16 @@ impl ConversationTable {
         }
     }
 
+    /// What was kept of a direction that left the table before, if that is still there.
+    pub(crate) fn departed(&self, key: &QueuePairKey) -> Option<StageData> {
+        self.departed.find(key.hash(&self.seed))
+    }
+
+    /// The same, which is void now.
+    pub(crate) fn forget_departed(&mut self, key: &QueuePairKey) {
+        self.departed.forget(key.hash(&self.seed));
+    }
+
     /// A number for the stage data that is written from now on; that of other numbers is void.
     pub(crate) fn next_round(&mut self) -> u16 {
         let (round, begins_anew) = self.rounds.next();
@@ -147,6 +164,7 @@ impl ConversationTable {
                     second.stage_data = StageData::default();
                 }
             });
+            self.departed.clear();
         }
         round
     }
@@ -458,9 +476,12 @@ impl ConversationTable {
 
     fn remove(&mut self, at: u32) -> &Conversation {
         let conversation = self.entries.value(at);
-        self.index.remove(conversation.first.key.hash(&self.seed), at * 2);
-        if let Some(second) = &conversation.second {
-            self.index.remove(second.key.hash(&self.seed), at * 2 + 1);
+        let directions = [Some(&conversation.first), conversation.second.as_ref()];
+        for (it, side) in directions.into_iter().zip([0, 1]) {
+            let Some(it) = it else { continue };
+            let hash = it.key.hash(&self.seed);
+            self.index.remove(hash, at * 2 + side);
+            self.departed.keep(hash, it.stage_data);
         }
         self.entries.remove(at)
     }

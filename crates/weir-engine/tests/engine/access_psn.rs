@@ -72,6 +72,7 @@ fn a_long_read_uses_its_numbers_and_may_begin_again_within() {
 fn connection_managers_and_silence_let_a_stream_begin_elsewhere() {
     let mut gateway = gateway(PsnCheck::Drop);
     gateway.passes(&[B.write_only(0x70_0000)]);
+    gateway.passes(&[A.ack(0x70_0000)]);
     gateway.drops(&[B.write_only(100)], DropReason::AccessPsn);
     let exchange = Exchange::of(B, A);
     for (side, bytes) in [(Side::Wire, exchange.request()), (Side::Host, exchange.reply())] {
@@ -104,4 +105,57 @@ fn the_filter_wakes_up_under_attack_alone() {
         verdicts == [Verdict::Drop(DropReason::AccessPsn)]
     });
     assert!(dropped.count() > 100);
+}
+
+#[test]
+fn answers_that_nobody_asked_for_take_the_window_nowhere() {
+    let mut gateway = gateway(PsnCheck::Drop);
+    gateway.passes(&[B.write_only(1000)]);
+    gateway.passes(&[A.ack(1000)]);
+    for psn in (0..0x100_0000).step_by(60_000) {
+        gateway.verdicts(&[A.ack(psn)]);
+    }
+    gateway.passes(&[B.write_only(1001)]);
+    gateway.passes(&[A.ack(1001)]);
+}
+
+#[test]
+fn a_packet_in_the_name_of_who_rests_does_not_shut_him_out() {
+    let mut gateway = gateway(PsnCheck::Drop);
+    gateway.passes(&[B.write_only(1000)]);
+    gateway.passes(&[A.ack(1000)]);
+    // The meter has forgotten the conversation.
+    gateway.wait_ms(20_000);
+    gateway.passes(&[B.write_only(0x80_0000)]);
+    gateway.drops(&[B.write_only(0x40_0000)], DropReason::AccessPsn);
+    gateway.passes(&[B.write_only(1001)]);
+    gateway.passes(&[A.ack(1001)]);
+    gateway.drops(&[B.write_only(0x80_0001)], DropReason::AccessPsn);
+    gateway.passes(&[B.write_only(1002)]);
+}
+
+#[test]
+fn a_filter_that_wakes_up_keeps_the_numbers_of_the_attacked() {
+    let mut gateway = gateway(PsnCheck::UnderAttack);
+    gateway.passes(&[B.write_only(1000)]);
+    gateway.passes(&[A.ack(1000)]);
+    for number in 0..200 {
+        let psn = [0x20_0000, 0x60_0000, 0xa0_0000][number % 3];
+        gateway.verdicts(&[B.write_only(psn)]);
+    }
+    gateway.drops(&[B.write_only(0x20_0000)], DropReason::AccessPsn);
+    gateway.passes(&[B.write_only(1001)]);
+    gateway.passes(&[A.ack(1001)]);
+}
+
+#[test]
+fn who_did_not_look_at_numbers_knows_none() {
+    let mut gateway = gateway(PsnCheck::Drop);
+    gateway.passes(&[B.write_only(1000)]);
+    gateway.passes(&[A.ack(1000)]);
+    for check in [PsnCheck::Off, PsnCheck::Drop] {
+        let policy = AccessPolicy::new(vec![], AccessAction::Allow).with_psn(check);
+        gateway.reload_with(policy);
+        gateway.passes(&[B.write_only(0x30_0000)]);
+    }
 }
