@@ -16,8 +16,8 @@ use waiting::Waiting;
 /// Bytes that wait behind a gap, at most, of one direction.
 const WAITING_MAX: usize = 256 * 1024;
 /// The same where there is room: as many as a receiver of Linux's takes by default, whose buffer
-/// grows to 6 MiB (`tcp_rmem`), half of it for what it has not announced.
-const WAITING_LONG_MAX: usize = 4 << 20;
+/// grows to 32 MiB (`tcp_rmem`; 6 MiB in older kernels).
+const WAITING_LONG_MAX: usize = 32 << 20;
 /// Bytes of the past that rules about the stream look at together.
 const WINDOW_LEN: usize = 4096;
 /// Bytes that were not acknowledged and are compared with others in their place, at most; as many
@@ -68,6 +68,8 @@ pub(crate) struct Stream {
     depth: Option<u64>,
     /// What comes is behind them.
     is_full: bool,
+    /// It was let go: its sender says no more.
+    is_over: bool,
     /// What came before the window and may not have arrived, where others in its place are refused.
     past: VecDeque<u8>,
     /// A byte that the receiver may have had no room for: its acknowledgment tells.
@@ -260,7 +262,9 @@ impl Stream {
         taken.new += self.settle_doubt();
         let Some(next) = self.next else { return taken };
         let behind = next.wrapping_sub(sequence);
-        if self.refusals.conflicts && self.conflicts(sequence, bytes) {
+        // Nobody can look any more at more that it says.
+        let goes_on = self.is_over && behind.wrapping_sub(bytes.len() as u32) as i32 <= -1;
+        if self.refusals.conflicts && (goes_on || self.conflicts(sequence, bytes)) {
             taken.refused = Some(Unseen::Conflict);
             if !self.refusals.only_told {
                 return Taken { differs: true, ..taken };
@@ -433,6 +437,7 @@ impl Stream {
             self.before += self.window.len() as u64;
             (self.window, self.past, self.segments) = Default::default();
         }
+        self.is_over |= lets_go;
         lets_go
     }
 
@@ -646,8 +651,8 @@ mod tests {
         for (may_wait, waits) in [(false, WAITING_MAX), (true, WAITING_LONG_MAX)] {
             let mut stream = begun(0);
             stream.may_wait(may_wait);
-            let mut segments = (2..).step_by(1000).map(|at| stream.take(at, &[b'.'; 1000]).gaps);
-            assert_eq!(segments.position(|gaps| gaps > 0), Some(waits / 1000));
+            let mut segments = (2..).step_by(1024).map(|at| stream.take(at, &[b'.'; 1024]).gaps);
+            assert_eq!(segments.position(|gaps| gaps > 0), Some(waits / 1024));
         }
     }
 

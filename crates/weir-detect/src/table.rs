@@ -383,8 +383,15 @@ impl FlowTable {
 
     /// Ends a connection that was over then, unless its ends have begun another; whether it has.
     fn end_if_over(&mut self, (key, then): (Key, Time), detector: &mut Detector) -> bool {
-        let is_over = self.entries.get(&key).is_some_and(|it| it.over == Some(then));
-        let entry = if is_over { self.entries.remove(&key) } else { None };
+        let Some(entry) = self.entries.get_mut(&key).filter(|it| it.over == Some(then)) else {
+            return false;
+        };
+        // More was said after all.
+        if !detector.is_over(entry.slot) {
+            entry.over = None;
+            return false;
+        }
+        let entry = self.entries.remove(&key);
         entry.map(|it| self.ended.take(key, it, EndReason::Timeout, detector)).is_some()
     }
 

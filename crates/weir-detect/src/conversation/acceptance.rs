@@ -314,8 +314,13 @@ impl Acceptance {
             [client, server] => [server, client],
         };
         let end = header.sequence.wrapping_add(header.length);
+        // More behind its FIN: whoever hears that has not heard the FIN.
+        if header.length > 0 && own.fin.is_some_and(|fin| !is_before(end, fin)) {
+            own.fin = None;
+        }
         let end = end.wrapping_add(u32::from(header.flags & FIN != 0));
-        if header.flags & FIN != 0 {
+        // One before what it sent is old, and ends nothing.
+        if header.flags & FIN != 0 && !is_before(end.wrapping_sub(1), own.sent) {
             own.fin = Some(end);
         }
         let is_of_room = !is_before(own.room, header.sequence);
@@ -393,6 +398,32 @@ mod tests {
             assert!(connection.takes(0, &data(10, (at + 1) * 900, 0), true));
         }
         assert!(!connection.takes(0, &data(10, 0, 5), true));
+    }
+
+    #[test]
+    fn a_connection_is_over_when_both_have_each_others_fin_and_no_more_comes() {
+        let fin = |header: Header| Header { flags: ACK | FIN, ..header };
+        let half_closed = || {
+            let mut connection = connected();
+            assert!(connection.takes(1, &fin(answer(0, 0, 0)), true));
+            assert!(connection.takes(0, &data(0, 1, 5), true));
+            assert!(connection.takes(1, &answer(1, 5, 0), true));
+            connection
+        };
+        // One with a number that was acknowledged is heard by nobody.
+        let mut connection = half_closed();
+        assert!(connection.takes(0, &fin(data(0, 1, 0)), true));
+        assert!(connection.takes(1, &answer(1, 5, 0), true));
+        assert!(!connection.is_over());
+        // In the place of this one data come: it did not arrive.
+        assert!(connection.takes(0, &fin(data(5, 1, 0)), true));
+        assert!(connection.takes(0, &data(5, 1, 1), true));
+        assert!(connection.takes(1, &answer(1, 6, 0), true));
+        assert!(!connection.is_over());
+        assert!(connection.takes(0, &fin(data(6, 1, 2)), true));
+        assert!(!connection.is_over());
+        assert!(connection.takes(1, &answer(1, 9, 0), true));
+        assert!(connection.is_over());
     }
 
     #[test]

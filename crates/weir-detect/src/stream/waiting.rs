@@ -8,9 +8,9 @@ use std::ops::Range;
 use super::AHEAD_MAX;
 use crate::heap::heap_size;
 
-/// Pieces that wait behind a gap, at most, of one direction: as many as a receiver's buffer of
-/// 6 MiB has room for (Linux takes 768 bytes for one, and joins those that lie together).
-const PIECES_MAX: usize = 8192;
+/// Pieces that wait behind a gap, at most, of one direction. Linux takes 768 bytes for one, and
+/// joins those that lie together: so many take 12 MiB of a receiver's buffer if each is short.
+const PIECES_MAX: usize = 16_384;
 /// Bytes of a piece to which others are joined that lie beside it, at most.
 pub(super) const JOINED_MAX: usize = 2048;
 

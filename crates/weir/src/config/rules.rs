@@ -36,7 +36,7 @@
 //! fragments = "drop"                # [drop] fragments for which there is no room
 //!                                   # the next two: only where written here
 //! midstream = "pass"                # [pass] TCP connections older than the gateway's look at them
-//! gaps = "pass"                     # [pass] TCP data beyond 4 MiB behind missing bytes
+//! gaps = "pass"                     # [pass] TCP data beyond 32 MiB behind missing bytes
 //! conflicts = "drop"                # [drop] TCP data that differ from earlier data in their place
 //! parser_errors = "pass"            # [pass] connections, datagrams at which a parser gives up;
 //!                                   # "drop" has parsers run on every flow
