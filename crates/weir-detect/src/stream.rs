@@ -262,9 +262,7 @@ impl Stream {
         taken.new += self.settle_doubt();
         let Some(next) = self.next else { return taken };
         let behind = next.wrapping_sub(sequence);
-        // Nobody can look any more at more that it says.
-        let goes_on = self.is_over && behind.wrapping_sub(bytes.len() as u32) as i32 <= -1;
-        if self.refusals.conflicts && (goes_on || self.conflicts(sequence, bytes)) {
+        if self.refusals.conflicts && self.conflicts(sequence, bytes) {
             taken.refused = Some(Unseen::Conflict);
             if !self.refusals.only_told {
                 return Taken { differs: true, ..taken };
@@ -457,9 +455,14 @@ impl Stream {
     }
 
     /// Whether a segment has other bytes than came before in the same place, of those that the
-    /// receiver has not acknowledged: of what it has, others mean nothing to it.
+    /// receiver has not acknowledged: of what it has, others mean nothing to it. One that was let
+    /// go says no more: what does, nobody can look at together with what came before.
     fn conflicts(&self, sequence: u32, bytes: &[u8]) -> bool {
         let Some(next) = self.next else { return false };
+        let end = sequence.wrapping_add(bytes.len() as u32);
+        if self.is_over && end.wrapping_sub(next) as i32 > 0 {
+            return true;
+        }
         let known = self.acknowledged.map_or(0, |it| it.wrapping_sub(sequence) as i32).max(0);
         let Some(bytes) = bytes.get(known as usize..) else { return false };
         let sequence = sequence.wrapping_add(known as u32);

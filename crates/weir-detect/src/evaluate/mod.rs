@@ -304,8 +304,7 @@ impl Evaluator {
             flow.renew();
         }
         // A stream's parser gives up once; that of datagrams goes on with the next.
-        let is_first = progress.said.has_failed && flow.fail();
-        let has_failed = is_first || (progress.said.has_failed && !view.is_tcp());
+        let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
         progress.is_part |= rules.needs().operations && flow.hear_operation(view);
         self.rewritten = progress.rewritten;
         self.first_alert = alerts.len();

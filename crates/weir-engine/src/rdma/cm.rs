@@ -7,6 +7,8 @@
 //! A pair learned this way is exact, and known before its first packet. The messages must run
 //! between the addresses that the data will use, as rdma_cm's do.
 
+use std::ops::Range;
+
 use weir_wire::bth::{Psn, Qpn, Service};
 use weir_wire::cm::{self, ConnectReply, ConnectRequest, Message};
 use weir_wire::mad;
@@ -17,9 +19,11 @@ use crate::flow::HashSeed;
 use crate::verdict::Side;
 use weir_wire::frame::Time;
 
-/// REQs remembered until their REP comes; a power of two. A newer one takes the place of an older
-/// one that hashes alike: that pair is then left to [`super::pairing`].
+/// REQs remembered until their REP comes; a power of two.
 const REQUESTS: usize = 8192;
+/// Places for those that hash alike. When all are taken, the one goes that needs its place least:
+/// that pair is then left to [`super::pairing`].
+const PLACES: usize = 8;
 /// A REQ that nobody has answered may still be answered for so long: its service may take its time.
 const UNANSWERED_NS: u64 = 600 * 1_000_000_000;
 /// A REP is repeated for so long, if its REQ does not say that it is longer.
@@ -134,10 +138,15 @@ impl Exchanges {
             alternate: request.alternate_gids().unwrap_or_default(),
             side: packet.side,
         };
-        let place = &mut self.requests[hash as usize % REQUESTS];
-        if place.is_some_and(|it| it.hash == hash && it.offer != offer && packet.now < it.until) {
-            return Err(Contradiction);
-        }
+        let places = &mut self.requests[places(hash)];
+        let of_name = |it: &&mut Option<Requested>| it.is_some_and(|it| it.hash == hash);
+        let place = match places.iter_mut().find(of_name) {
+            Some(Some(it)) if it.offer != offer && packet.now < it.until => {
+                return Err(Contradiction);
+            }
+            Some(place) => place,
+            None => least_needed(places, packet.now),
+        };
         let repeated_ns = request.reply_repeated_ns().max(REPEATED_NS);
         let until = packet.now.plus_ns(repeated_ns.max(UNANSWERED_NS));
         *place = Some(Requested { hash, offer, is_answered: false, repeated_ns, until });
@@ -152,8 +161,8 @@ impl Exchanges {
         seed: &HashSeed,
     ) -> Option<Connection> {
         let hash = key.answered_hash(reply.remote_comm_id.get(), seed);
-        let place = self.requests.get_mut(hash as usize % REQUESTS)?.as_mut();
-        let it = place.filter(|it| it.hash == hash && !it.is_answered)?;
+        let places = self.requests.get_mut(places(hash))?;
+        let it = places.iter_mut().flatten().find(|it| it.hash == hash && !it.is_answered)?;
         // Its receiver is behind the other port.
         it.is_answered = it.offer.side.is_none() || it.offer.side != packet.side;
         it.until = packet.now.plus_ns(it.repeated_ns);
@@ -174,4 +183,19 @@ impl Exchanges {
             sides: [requested.side, packet.side],
         })
     }
+}
+/// Where a REQ of that hash may lie.
+fn places(hash: u64) -> Range<usize> {
+    let first = hash as usize % (REQUESTS / PLACES) * PLACES;
+    first..first + PLACES
+}
+
+/// A free place, or that of a REQ that is over, or is answered, or came first.
+fn least_needed(places: &mut [Option<Requested>], now: Time) -> &mut Option<Requested> {
+    let need = |it: &Option<Requested>| match it {
+        Some(it) if now < it.until => (1 + u8::from(!it.is_answered), it.until),
+        _ => (0, Time::default()),
+    };
+    let least = (0..places.len()).min_by_key(|at| need(&places[*at])).unwrap_or_default();
+    &mut places[least]
 }

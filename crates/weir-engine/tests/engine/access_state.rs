@@ -197,6 +197,21 @@ mod strict {
     use super::*;
 
     #[test]
+    fn a_thousand_connections_are_set_up_at_once() {
+        let mut gateway = gateway(AccessState::Strict);
+        let exchanges: Vec<_> = (0..1000)
+            .map(|number| Exchange {
+                requester: End { to_qp: 5000 + number, ..B },
+                responder: End { to_qp: 9000 + number, ..A },
+                ids: [20_000 + number, 30_000 + number],
+                ..b_to_a()
+            })
+            .collect();
+        exchanges.iter().for_each(|it| gateway.takes(Side::Wire, it.request(), Ok(())));
+        exchanges.iter().for_each(|it| gateway.takes(Side::Host, it.reply(), Ok(())));
+    }
+
+    #[test]
     fn nothing_passes_before_the_connection_and_all_of_it_after() {
         let mut gateway = gateway(AccessState::Strict);
         gateway.drops(&[B.write_only(100)], DropReason::AccessNoConnection);
