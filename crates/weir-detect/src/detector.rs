@@ -19,7 +19,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, FlowRecord};
+use crate::record::{AnomalyRecord, FlowRecord, SpokenBeside};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::{OtherRules, SharedCounts};
@@ -527,6 +527,11 @@ impl Detector {
     /// What is spoken in a flow, where it is known.
     pub(crate) fn application(&self, slot: FlowSlot) -> Option<&'static str> {
         self.flows.taken(slot).and_then(|it| it.told.application)
+    }
+
+    /// What is spoken in a flow beside that.
+    pub(crate) fn beside(&self, slot: FlowSlot) -> SpokenBeside {
+        self.flows.taken(slot).map(Flow::beside).unwrap_or_default()
     }
 
     /// Whether it was looked for what is spoken in a flow, in vain.

@@ -20,7 +20,7 @@ use crate::digest::FileDigests;
 use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
 use crate::rdma::operation::Operations;
-use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
+use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, SpokenBeside, UnitRecord};
 use crate::rule::{Counted, Protocol, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
@@ -363,13 +363,19 @@ impl Flow {
         true
     }
 
+    /// What is spoken beside what it is told to speak.
+    pub(crate) fn beside(&self) -> SpokenBeside {
+        let beside = self.conversation.as_ref().map(|it| it.spoken()).unwrap_or_default();
+        let is_other = |it: &&str| Some(*it) != self.told.application;
+        SpokenBeside { original: beside.original.filter(is_other), ..beside }
+    }
+
     /// What is told of it when it ends, with all headers of those sides of HTTP.
     pub(crate) fn record(&mut self, http_headers: [bool; 2]) -> FlowRecord {
         let view = self.view(Direction::Initiator);
         let conversation = self.conversation.as_mut();
         let http = conversation.map(|it| it.records(http_headers)).unwrap_or_default();
         let told = self.told;
-        let spoken = self.conversation.as_ref().map(|it| it.spoken()).unwrap_or_default();
         let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
         let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
@@ -392,9 +398,7 @@ impl Flow {
             last: told.last,
             protocol: told.protocol,
             application: told.application,
-            sides: spoken.sides,
-            original: spoken.original.filter(|it| Some(*it) != told.application),
-            expected: spoken.expected,
+            beside: self.beside(),
             transactions: told.transactions,
             transactions_before: told.transactions_before,
             has_failed: told.has_failed,

@@ -38,6 +38,17 @@ impl EndReason {
     }
 }
 
+/// What is spoken beside what a flow is told to speak in the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpokenBeside {
+    /// What each side spoke, where it is known and is something else.
+    pub sides: [Option<&'static str>; 2],
+    /// What was spoken before, where both sides agreed to go on in something else.
+    pub original: Option<&'static str>,
+    /// What they agreed on, where they speak something else.
+    pub expected: Option<&'static str>,
+}
+
 /// A flow that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
@@ -49,12 +60,8 @@ pub struct FlowRecord {
     pub protocol: u8,
     /// What was spoken, where it is known.
     pub application: Option<&'static str>,
-    /// What each side spoke, where it is known and is something else.
-    pub sides: [Option<&'static str>; 2],
-    /// What was spoken before, where both sides agreed to go on in something else.
-    pub original: Option<&'static str>,
-    /// What they agreed on, where they speak something else.
-    pub expected: Option<&'static str>,
+    /// What is spoken beside.
+    pub beside: SpokenBeside,
     /// Transactions of what is spoken, as far as somebody looked at them.
     pub transactions: u64,
     /// Those of what was spoken before.

@@ -16,7 +16,7 @@ use crate::alert::{Alerts, End, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::FlowSlot;
 use crate::packet::Vlans;
-use crate::record::{EndReason, FlowRecord};
+use crate::record::{EndReason, FlowRecord, SpokenBeside};
 
 mod ended;
 mod over;
@@ -171,6 +171,12 @@ impl FlowTable {
     /// What is spoken in a packet's flow, where it is known.
     pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
         self.entries.get(&self.key(packet).0).and_then(|it| detector.application(it.slot))
+    }
+
+    /// What is spoken in a packet's flow beside that.
+    pub fn beside(&self, detector: &Detector, packet: &Packet<'_>) -> SpokenBeside {
+        let entry = self.entries.get(&self.key(packet).0);
+        entry.map(|it| detector.beside(it.slot)).unwrap_or_default()
     }
 
     /// Whether what is spoken in a packet's flow was looked for, and is none that is known.

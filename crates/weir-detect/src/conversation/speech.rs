@@ -1,15 +1,8 @@
 //! What each side speaks, at first and at last.
 
 use super::{Application, Conversation};
+use crate::record::SpokenBeside;
 use crate::rule::{Speaks, Speech};
-
-/// What is spoken beside what a flow is told to speak in the end.
-#[derive(Debug, Default)]
-pub(crate) struct SpokenBeside {
-    pub(crate) sides: [Option<&'static str>; 2],
-    pub(crate) original: Option<&'static str>,
-    pub(crate) expected: Option<&'static str>,
-}
 
 impl Conversation {
     /// What is spoken, as `app-layer-protocol` asks for it.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use weir_detect::alert::{End, FlowView};
 use weir_detect::record::{
     AnomalyRecord, ApplicationRecord, DropRecord, FlowRecord, HttpRecord, Object, Oddity,
-    UnitRecord, Value as RecordValue,
+    SpokenBeside, UnitRecord, Value as RecordValue,
 };
 use weir_wire::frame::Time;
 
@@ -60,15 +60,7 @@ pub fn flow(record: &FlowRecord, community_seed: Option<u16>) -> Event {
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());
     }
-    let beside = [
-        ("app_proto_ts", record.sides[0]),
-        ("app_proto_tc", record.sides[1]),
-        ("app_proto_orig", record.original),
-        ("app_proto_expected", record.expected),
-    ];
-    for (name, spoken) in beside.into_iter().filter_map(|it| Some((it.0, it.1?))) {
-        event.insert(name.into(), spoken.into());
-    }
+    put_beside(&mut event, &record.beside);
     let mut object = eve::flow_counts(view);
     object["end"] = eve::timestamp(record.last).into();
     object["age"] = age(record).into();
@@ -277,6 +269,19 @@ pub fn http(time: Time, record: &HttpRecord) -> Event {
     }
     event.insert("http".into(), object(&record.object));
     event
+}
+
+/// Adds what is spoken beside `app_proto`.
+pub fn put_beside(event: &mut Event, beside: &SpokenBeside) {
+    let named = [
+        ("app_proto_ts", beside.sides[0]),
+        ("app_proto_tc", beside.sides[1]),
+        ("app_proto_orig", beside.original),
+        ("app_proto_expected", beside.expected),
+    ];
+    for (name, spoken) in named.into_iter().filter_map(|it| Some((it.0, it.1?))) {
+        event.insert(name.into(), spoken.into());
+    }
 }
 
 /// The event of kind `stats`: counters by their dotted names.

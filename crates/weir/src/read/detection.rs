@@ -25,7 +25,7 @@ use weir_detect::{
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
-use weir_store::sink::eve_record::community_id;
+use weir_store::sink::eve_record::{community_id, put_beside};
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Parsed, Transport};
@@ -472,6 +472,7 @@ impl<W: Write> Look<W> {
             let has_failed = self.flows.has_failed(&self.detector, packet);
             has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
         }
+        put_beside(&mut event, &self.flows.beside(&self.detector, packet));
         let payload = stream.as_deref().unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);
@@ -518,17 +519,14 @@ impl<W: Write> Look<W> {
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.
     fn put_marks(&self, event: &mut Event, packet: &Packet<'_>, texts: &[Text]) {
-        let mut metadata = eve::noted(self.flows.marks(&self.detector, packet));
+        event.extend(eve::noted(self.flows.marks(&self.detector, packet)));
         for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
             let texts = texts.iter().filter(|it| it.kept == kept);
             let texts = texts.map(|it| json!({ it.name.as_str(): eve::printable(&it.bytes) }));
             let texts: Vec<_> = texts.collect();
             if !texts.is_empty() {
-                metadata.insert(name.into(), texts.into());
+                event.entry("metadata").or_insert(json!({}))[name] = texts.into();
             }
-        }
-        if !metadata.is_empty() {
-            event.insert("metadata".into(), metadata.into());
         }
     }
 

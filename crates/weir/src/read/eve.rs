@@ -160,16 +160,31 @@ pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
     }
 }
 
-/// What rules have noted of a flow, as EVE's `metadata` has it.
+/// What rules have noted of a flow, as EVE's `metadata` and `traffic` have it: bits that are named
+/// so say what kind of traffic it is.
 pub fn noted(marks: Marks) -> Event {
-    let mut metadata = Event::new();
-    if !marks.bits.is_empty() {
-        metadata.insert("flowbits".into(), marks.bits.into());
+    let (mut noted, mut metadata, mut traffic) = (Event::new(), Event::new(), Event::new());
+    let mut bits = marks.bits;
+    for kind in ["id", "label"] {
+        let prefix = format!("traffic/{kind}/");
+        let of_kind: Vec<String> = bits.extract_if(.., |it| it.starts_with(&prefix)).collect();
+        if !of_kind.is_empty() {
+            let names = of_kind.iter().map(|it| &it[prefix.len()..]);
+            traffic.insert(kind.into(), names.collect());
+        }
+    }
+    if !bits.is_empty() {
+        metadata.insert("flowbits".into(), bits.into());
     }
     if !marks.counters.is_empty() {
         metadata.insert("flowints".into(), marks.counters.into_iter().collect());
     }
-    metadata
+    for (name, object) in [("traffic", traffic), ("metadata", metadata)] {
+        if !object.is_empty() {
+            noted.insert(name.into(), object.into());
+        }
+    }
+    noted
 }
 
 /// Adds the payload that was looked at.

@@ -123,7 +123,7 @@ impl Counts {
                 self.add("tcp.midstream_pickups");
             }
         }
-        self.transactions(record.original, record.protocol, record.transactions_before);
+        self.transactions(record.beside.original, record.protocol, record.transactions_before);
         match record.application {
             // Suricata counts its transactions alone.
             Some("doh2") => self.add_many("app_layer.tx.doh2", record.transactions),
@@ -168,6 +168,8 @@ fn carrier(protocol: u8) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use weir_detect::record::SpokenBeside;
+
     use super::*;
 
     #[test]
@@ -208,7 +210,7 @@ mod tests {
         let mut counts = Counts::default();
         let upgraded = FlowRecord {
             protocol: TCP,
-            original: Some("smtp"),
+            beside: SpokenBeside { original: Some("smtp"), ..SpokenBeside::default() },
             transactions_before: 2,
             application: Some("tls"),
             transactions: 1,

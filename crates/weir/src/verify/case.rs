@@ -1,11 +1,12 @@
 //! A test folder in suricata-verify's format: what to run, and what must come of it.
 
 use std::collections::BTreeMap;
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::rules::yaml::{self, without_head};
@@ -20,17 +21,36 @@ const DATA_FOLDER: &str = "--data-dir=${TEST_DIR}";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 struct Written {
+    #[serde(deserialize_with = "or_default")]
     requires: Requires,
+    #[serde(deserialize_with = "or_default")]
     args: Vec<String>,
     command: Option<String>,
+    #[serde(deserialize_with = "as_written")]
     pcap: Option<Value>,
     rules: Option<String>,
+    #[serde(deserialize_with = "or_default")]
     skip: Vec<Skip>,
     exit_code: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
     checks: Vec<BTreeMap<String, Check>>,
     pre_check: Option<String>,
+    #[serde(deserialize_with = "or_default")]
     env: BTreeMap<String, Value>,
+    #[serde(deserialize_with = "or_default")]
     setup: Vec<BTreeMap<String, String>>,
+}
+
+/// A key without a value is as one that is not there.
+fn or_default<'d, T: Deserialize<'d> + Default, D: Deserializer<'d>>(
+    written: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(written).map(Option::unwrap_or_default)
+}
+
+/// A key without a value says something else than one that is not there.
+fn as_written<'d, D: Deserializer<'d>>(written: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(written).map(Some)
 }
 
 /// When a test is not for somebody.
@@ -240,9 +260,9 @@ impl Case {
         let captures = with("pcap")?;
         let needs_none = written.requires.pcap == Some(false) || written.command.is_some();
         let has_none = self.is_check
-            || matches!(&written.pcap, Some(Value::Bool(false)))
+            || written.pcap.as_ref().is_some_and(says_none)
             || (needs_none && captures.is_empty());
-        if let Some(Value::String(path)) = &written.pcap {
+        if let Some(Value::String(path)) = written.pcap.as_ref().filter(|it| !says_none(it)) {
             self.capture = self.folder.join(path);
         } else if has_none && self.capture.as_os_str().is_empty() {
             self.is_check = true;
@@ -291,6 +311,11 @@ impl Case {
     }
 }
 
+/// Whether `pcap` says that there is none.
+fn says_none(pcap: &Value) -> bool {
+    matches!(pcap, Value::Bool(false) | Value::Null) || *pcap == ""
+}
+
 impl Requires {
     /// Why it is not met, if it is not.
     fn unmet(&self) -> Option<String> {
@@ -311,7 +336,7 @@ impl Requires {
         }
         let other = [
             (self.os.as_deref().is_some_and(|it| it != "linux"), "another system"),
-            (self.arch.is_some(), "one processor's architecture"),
+            (self.arch.as_deref().is_some_and(|it| it != ARCH), "another processor"),
             (!self.files.iter().all(|it| is_of_sources(it)), "files that are not here"),
             (!self.env.is_empty(), "variables of the environment"),
             (self.script.is_some(), "a script"),

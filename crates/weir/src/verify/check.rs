@@ -137,7 +137,11 @@ fn holds(event: &Value, name: &str, want: &Value) -> bool {
         let Some(found) = find(event, name) else { return false };
         return match verb {
             "len" => {
-                let length = found.as_array().map_or_else(|| text(found).len(), Vec::len);
+                let length = match found {
+                    Value::Array(list) => list.len(),
+                    Value::Object(members) => members.len(),
+                    other => text(other).len(),
+                };
                 want.as_u64() == Some(length as u64)
             }
             "find" => text(found).contains(&text(want)),
@@ -153,7 +157,11 @@ fn holds(event: &Value, name: &str, want: &Value) -> bool {
                     _ => false,
                 }
             }
-            "contains" => found.as_array().is_some_and(|list| list.contains(want)),
+            "contains" => match found {
+                Value::Array(list) => list.contains(want),
+                Value::Object(members) => members.contains_key(&text(want)),
+                other => text(other).contains(&text(want)),
+            },
             _ => false,
         };
     }

@@ -125,6 +125,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
     if let Some(why) = shell(&events, between) {
         return Ok(Ok(vec![why]));
     }
+    let events: Vec<Value> = outputs::of_eve_json(&case, &events).cloned().collect();
     let looked_at = Made { events: &events, folder: made.path(), test: folder };
     let mut reasons: Vec<String> = case
         .checks

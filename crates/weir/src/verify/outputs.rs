@@ -17,10 +17,10 @@ pub(super) fn write(case: &Case, events: &[Value], folder: &Path) -> Result<()> 
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     let lines = |kinds: Option<&Vec<Value>>| -> String {
-        let is_wanted = |event: &&Value| kinds.is_none_or(|it| names(it, &event["event_type"]));
-        events.iter().filter(is_wanted).map(|it| format!("{it}\n")).collect()
+        events.iter().filter(|it| is_of(kinds, it)).map(|it| format!("{it}\n")).collect()
     };
-    write("eve.json", &lines(None))?;
+    let of_eve: String = of_eve_json(case, events).map(|it| format!("{it}\n")).collect();
+    write("eve.json", &of_eve)?;
     write("fast.log", &events.iter().filter_map(fast).collect::<String>())?;
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     for log in outputs.into_iter().flatten().filter_map(|it| it.get("eve-log")) {
@@ -30,6 +30,24 @@ pub(super) fn write(case: &Case, events: &[Value], folder: &Path) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// The events of eve.json: all, unless there are other logs beside it.
+pub(super) fn of_eve_json<'e>(
+    case: &'e Case,
+    events: &'e [Value],
+) -> impl Iterator<Item = &'e Value> {
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    let logs: Vec<_> = outputs.into_iter().flatten().filter_map(|it| it.get("eve-log")).collect();
+    let is_it = |log: &&&Value| log.get("filename").is_none_or(|it| it == "eve.json");
+    let own = logs.iter().find(is_it).filter(|_| logs.len() > 1);
+    let kinds = own.and_then(|it| it.get("types")).and_then(Value::as_array);
+    events.iter().filter(move |it| is_of(kinds, it))
+}
+
+/// Whether a log with these kinds has an event.
+fn is_of(kinds: Option<&Vec<Value>>, event: &Value) -> bool {
+    kinds.is_none_or(|it| names(it, &event["event_type"]))
 }
 
 /// Writes what a run says of itself, the rules that do not run, as text and as events: in our own

@@ -65,8 +65,8 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
 /// Objects that alerts do without, as `metadata` of `alert` among EVE's types says: all of them, or
 /// those of applications and of flows by themselves.
 fn left_out(case: &Case) -> Vec<&'static str> {
-    let types = eve(case).and_then(|it| it.get("types")).and_then(Value::as_array);
-    let alert = types.and_then(|it| it.iter().find_map(|it| it.get("alert")));
+    let types = types(case);
+    let alert = types.iter().flatten().find_map(|it| it.get("alert"));
     let Some(metadata) = alert.and_then(|it| it.get("metadata")) else { return Vec::new() };
     let is_on = |name: &str| match metadata {
         Value::Object(parts) => parts.get(name).is_none_or(is_yes),
@@ -88,6 +88,16 @@ fn left_out(case: &Case) -> Vec<&'static str> {
 fn eve(case: &Case) -> Option<&Value> {
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")))
+}
+
+/// The kinds of events of all its logs, each a name or a name with settings; `None`: none says
+/// which.
+fn types(case: &Case) -> Option<Vec<Value>> {
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    let logs = outputs.into_iter().flatten().filter_map(|it| it.get("eve-log"));
+    let types: Vec<_> = logs.map(|it| it.get("types").and_then(Value::as_array)).collect();
+    (types.iter().any(Option::is_some))
+        .then(|| types.into_iter().flatten().flatten().cloned().collect())
 }
 
 /// How its rules are to be read: order, reputation, thresholds.
@@ -147,7 +157,8 @@ fn options(case: &Case) -> Options {
     events.applications.dns = dns(None, case);
     events.ethernet = eve.and_then(|it| it.get("ethernet")).is_some_and(is_yes);
     events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
-    if let Some(types) = eve.and_then(|it| it.get("types")).and_then(Value::as_array) {
+    let types = types(case);
+    if let Some(types) = &types {
         let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
         events.flow = has("flow");
         events.netflow = has("netflow");
@@ -158,8 +169,8 @@ fn options(case: &Case) -> Options {
         events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
     }
     Options {
-        http_headers: http_headers(eve),
-        http_custom: http_custom(eve),
+        http_headers: http_headers(types.as_deref()),
+        http_custom: http_custom(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
         waits: !case.is_inline && !case.is_on("stream.inline", false),
@@ -190,8 +201,7 @@ fn options(case: &Case) -> Options {
 }
 
 /// Whose headers `http` tells in full, by `dump-all-headers`.
-fn http_headers(eve: Option<&Value>) -> [bool; 2] {
-    let types = eve.and_then(|it| it.get("types")).and_then(Value::as_array);
+fn http_headers(types: Option<&[Value]>) -> [bool; 2] {
     let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
     let whose = http.and_then(|it| it.get("dump-all-headers")).and_then(Value::as_str);
     ["request", "response"].map(|it| whose.is_some_and(|whose| whose == it || whose == "both"))
@@ -254,8 +264,7 @@ const HTTP_CUSTOM: [&str; 52] = [
 ];
 
 /// Headers that `http` tells by `custom`.
-fn http_custom(eve: Option<&Value>) -> Vec<String> {
-    let types = eve.and_then(|it| it.get("types")).and_then(Value::as_array);
+fn http_custom(types: Option<&[Value]>) -> Vec<String> {
     let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
     let named = http.and_then(|it| it.get("custom")).and_then(Value::as_array);
     let named = named.into_iter().flatten().filter_map(Value::as_str).map(str::to_ascii_lowercase);

@@ -55,9 +55,7 @@ impl<W: Write> Look<W> {
             if self.options.tells_failed && record.has_failed && record.application.is_none() {
                 event.insert("app_proto".into(), "failed".into());
             }
-            if !noted.is_empty() {
-                event.insert("metadata".into(), noted.clone().into());
-            }
+            event.extend(noted.clone());
             let usual = record.is_midstream.then_some((Cause::Midstream, None));
             let exception = exception.filter(|it| it.0 != Cause::Settled).or(usual);
             if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
@@ -75,9 +73,7 @@ impl<W: Write> Look<W> {
                 if record.has_failed && record.application.is_none() {
                     event.insert("app_proto".into(), "failed".into());
                 }
-                if !noted.is_empty() {
-                    event.insert("metadata".into(), noted.clone().into());
-                }
+                event.extend(noted.clone());
                 self.push(event);
             }
         }
@@ -169,9 +165,7 @@ impl<W: Write> Look<W> {
         if !self.vlans.ids().is_empty() {
             event.insert("vlan".into(), self.vlans.ids().into());
         }
-        if !self.noted.is_empty() {
-            event.insert("metadata".into(), self.noted.clone().into());
-        }
+        event.extend(self.noted.clone());
         if let Some(ether) = &self.ether {
             event.insert("ether".into(), ether.clone());
         }
