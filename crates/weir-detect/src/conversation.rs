@@ -412,6 +412,20 @@ impl Conversation {
         window.get(usize::try_from(self.begins[side].checked_sub(before)?).ok()?..)
     }
 
+    /// What is told of a transaction or session as it stands now, where it goes on by itself.
+    pub(crate) fn object(&self, number: u64) -> Option<(&'static str, Object)> {
+        let message = match &self.application {
+            Application::Http(connection) | Application::Websocket(connection, _) => {
+                Message::Http(connection.transaction_of(number)?, 0)
+            }
+            Application::Http2(connection) => Message::Http(connection.transaction_of(number)?, 0),
+            Application::Tls(session) => Message::Tls(session, 0),
+            Application::Ssh(session) => Message::Ssh(session, 0),
+            _ => return None,
+        };
+        message.object(number)
+    }
+
     /// The transaction of that number, and the last bytes of a side.
     pub(crate) fn transaction(
         &mut self,

@@ -16,7 +16,7 @@ use crate::alert::{Alerts, End, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::FlowSlot;
 use crate::packet::Vlans;
-use crate::record::{EndReason, FlowRecord, SpokenBeside};
+use crate::record::{EndReason, FlowRecord, Object, SpokenBeside};
 
 mod ended;
 mod over;
@@ -171,6 +171,18 @@ impl FlowTable {
     /// What is spoken in a packet's flow, where it is known.
     pub fn application(&self, detector: &Detector, packet: &Packet<'_>) -> Option<&'static str> {
         self.entries.get(&self.key(packet).0).and_then(|it| detector.application(it.slot))
+    }
+
+    /// What is told of a transaction of a packet's flow as it stands now, by the name of EVE's
+    /// object; `None` where what is told of such does not change.
+    pub fn object(
+        &self,
+        detector: &Detector,
+        packet: &Packet<'_>,
+        number: u64,
+    ) -> Option<(&'static str, Object)> {
+        let entry = self.entries.get(&self.key(packet).0)?;
+        detector.object(entry.slot, number)
     }
 
     /// What is spoken in a packet's flow beside that.

@@ -24,7 +24,7 @@ use crate::ruleset::RuleSet;
 use crate::state::Verdict;
 
 /// Bytes of a text that is told with an alert, at most.
-const TEXT_LEN_MAX: usize = 2048;
+pub(crate) const TEXT_LEN_MAX: usize = 2048;
 /// Counters of flows have so many bits.
 const WRAPS: i64 = u32::MAX as i64;
 

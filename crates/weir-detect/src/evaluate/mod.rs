@@ -15,6 +15,7 @@ mod sessions;
 mod sharing;
 mod units;
 
+pub(crate) use consequences::TEXT_LEN_MAX;
 pub use replacements::Replacement;
 
 use std::ops::ControlFlow;

@@ -1,6 +1,7 @@
 //! Alerts about streams that wait until the receiver has acknowledged what they are about.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use weir_detect::{Alert, Decision, Decoded, Packet};
 use weir_store::sink::eve as sink;
@@ -87,9 +88,21 @@ impl<W: Write> Look<W> {
             self.held.insert(id, left);
         }
         self.cut(&mut told);
+        told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
         for alert in &told {
             let fate = (Decision::Pass, std::slice::from_ref(alert));
             self.alert(alert, layer, packet, fate);
+        }
+    }
+
+    /// What came while an alert waited is told with it: an answer, for one.
+    fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>) {
+        let Some(transaction) = &mut alert.transaction else { return };
+        let Some(number) = transaction.number else { return };
+        if let Some(now) = self.flows.object(&self.detector, packet, number)
+            && transaction.objects.first().is_some_and(|it| it.0 == now.0)
+        {
+            Arc::make_mut(&mut transaction.objects)[0] = now;
         }
     }
 
