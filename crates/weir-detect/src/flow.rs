@@ -293,9 +293,9 @@ impl Flow {
         &mut self,
         direction: Direction,
         view: &View<'_>,
-        wanted: FileDigests,
+        (wanted, dhcp_extended): (FileDigests, bool),
     ) -> Said {
-        let mut said = Said::with_digests(wanted);
+        let mut said = Said { dhcp_extended, ..Said::with_digests(wanted) };
         let (side, port) = (direction.index(), self.responder.port);
         let may_begin = direction == Direction::Initiator || self.tried < TRIES_MAX;
         if self.dialogue.is_none() && may_begin && !view.payload.is_empty() {

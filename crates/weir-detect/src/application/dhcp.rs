@@ -31,7 +31,9 @@ impl Parser for Dhcp {
         self.count += 1;
         let object = object(head, options, &mut unit);
         // Unless asked for more, EVE has what was lent to whom.
-        if object.value("dhcp_type") == Some(&"ack".into()) {
+        if said.dhcp_extended {
+            said.records.push(Record::new("dhcp", unit.number, object.clone()).from(side));
+        } else if object.value("dhcp_type") == Some(&"ack".into()) {
             let mut brief = Object::default();
             let told = object.iter().filter(|it| BRIEF.contains(&it.0));
             told.for_each(|(name, value)| brief.put(name.to_owned(), value.clone()));

@@ -269,6 +269,8 @@ pub(crate) struct Said {
     pub(crate) wanted: FileDigests,
     /// No piece of a file waits for others: it would be gone.
     pub(crate) is_inline: bool,
+    /// All of DHCP is told.
+    pub(crate) dhcp_extended: bool,
 }
 
 impl Said {

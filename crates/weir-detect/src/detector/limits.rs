@@ -63,6 +63,8 @@ pub struct Limits {
     pub anomalies: usize,
     /// Digests of files that are told whether or not a rule asks for them.
     pub digests: FileDigests,
+    /// Whether all messages of DHCP are told in full, and not what was lent to whom alone.
+    pub dhcp_extended: bool,
     /// Whether packets are of one flow that differ by their VLANs alone.
     pub ignores_vlans: bool,
     /// Whether all headers of HTTP's requests are told, and of its responses.
@@ -93,6 +95,7 @@ impl Default for Limits {
             only_watches: false,
             anomalies: 0,
             digests: FileDigests::default(),
+            dhcp_extended: false,
             ignores_vlans: false,
             http_headers: [false; 2],
         }

@@ -77,7 +77,8 @@ impl Evaluator {
                 dns::parse(view.payload).map(MessageUpdate::Dns).into_iter().collect();
             spoken = (!progress.messages.is_empty()).then_some(Protocol::Dns);
         } else if needs.applications {
-            progress = Progress::of(flow.hear(direction, view, self.digests.and(needs.digests)));
+            let wanted = (self.digests.and(needs.digests), self.limits.dhcp_extended);
+            progress = Progress::of(flow.hear(direction, view, wanted));
             spoken = flow.dialogue.as_ref().map(|it| it.protocol);
         }
         if let Some(protocol) = spoken.filter(|_| needs.frames) {

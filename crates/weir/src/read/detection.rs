@@ -180,6 +180,8 @@ pub struct Options {
     pub digests: FileDigests,
     /// Whether `http` has all headers of requests, and of responses.
     pub http_headers: [bool; 2],
+    /// Whether `dhcp` tells of all messages, in full.
+    pub dhcp_extended: bool,
     /// The names, in lower case, of others that it has of both.
     pub http_custom: Vec<String>,
     /// The folder of sets that rules change; none is written where there is none.
@@ -200,6 +202,7 @@ impl<W: Write> Detection<W> {
             midstream,
             ignores_vlans,
             digests,
+            dhcp_extended: options.dhcp_extended,
             http_headers: http_headers.map(|it| it || !options.http_custom.is_empty()),
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,

@@ -11,7 +11,7 @@ use weir_detect::fragments::Policy;
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
-use weir_detect::{Action, LoadOptions, Variables};
+use weir_detect::{Action, FileDigests, LoadOptions, Variables};
 use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
@@ -59,7 +59,35 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     for alert in alerts.filter_map(Value::as_object_mut) {
         alert.retain(|name, _| !left_out.contains(&name.as_str()));
     }
+    dress(case, &mut events);
     Ok((events, refused))
+}
+
+/// What EVE's settings say of all events, or of one kind, beside what there is to tell.
+fn dress(case: &Case, events: &mut [Value]) {
+    let setting = |name: &str| eve(case).and_then(|it| it.get(name));
+    let types = types(case);
+    let has_metadata = setting("metadata").is_none_or(is_yes);
+    let has_version = setting("suricata-version").is_some_and(is_yes);
+    let has_file = setting("pcap-file").is_some_and(is_yes);
+    let passwords = settings(types.as_deref(), "mqtt", "passwords").is_none_or(is_yes);
+    for event in events.iter_mut().filter_map(Value::as_object_mut) {
+        if !has_metadata {
+            event.remove("metadata");
+        }
+        if has_version {
+            event.insert("suricata_version".into(), "8.0.7".into());
+        }
+        if has_file {
+            let name = case.capture.display().to_string();
+            event.insert("pcap_filename".into(), name.into());
+        }
+        if !passwords
+            && let Some(connect) = event.get_mut("mqtt").and_then(|it| it.get_mut("connect"))
+        {
+            connect.as_object_mut().map(|it| it.remove("password"));
+        }
+    }
 }
 
 /// Objects that alerts do without, as `metadata` of `alert` among EVE's types says: all of them, or
@@ -169,6 +197,8 @@ fn options(case: &Case) -> Options {
         events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
     }
     Options {
+        digests: file_digests(types.as_deref()),
+        dhcp_extended: settings(types.as_deref(), "dhcp", "extended").is_some_and(is_yes),
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
@@ -200,10 +230,21 @@ fn options(case: &Case) -> Options {
     }
 }
 
+/// What a kind of events says of itself.
+fn settings<'t>(types: Option<&'t [Value]>, kind: &str, name: &str) -> Option<&'t Value> {
+    types?.iter().find_map(|it| it.get(kind)?.get(name))
+}
+
+/// Digests of all files, by `force-hash`.
+fn file_digests(types: Option<&[Value]>) -> FileDigests {
+    let named = settings(types, "files", "force-hash").and_then(Value::as_array);
+    let has = |name: &str| named.is_some_and(|it| it.iter().any(|it| it == name));
+    FileDigests { md5: has("md5"), sha1: has("sha1"), sha256: has("sha256") }
+}
+
 /// Whose headers `http` tells in full, by `dump-all-headers`.
 fn http_headers(types: Option<&[Value]>) -> [bool; 2] {
-    let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
-    let whose = http.and_then(|it| it.get("dump-all-headers")).and_then(Value::as_str);
+    let whose = settings(types, "http", "dump-all-headers").and_then(Value::as_str);
     ["request", "response"].map(|it| whose.is_some_and(|whose| whose == it || whose == "both"))
 }
 
@@ -265,8 +306,7 @@ const HTTP_CUSTOM: [&str; 52] = [
 
 /// Headers that `http` tells by `custom`.
 fn http_custom(types: Option<&[Value]>) -> Vec<String> {
-    let http = types.and_then(|it| it.iter().find_map(|it| it.get("http")));
-    let named = http.and_then(|it| it.get("custom")).and_then(Value::as_array);
+    let named = settings(types, "http", "custom").and_then(Value::as_array);
     let named = named.into_iter().flatten().filter_map(Value::as_str).map(str::to_ascii_lowercase);
     named.filter(|it| HTTP_CUSTOM.contains(&it.as_str())).collect()
 }
