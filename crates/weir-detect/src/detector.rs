@@ -15,11 +15,11 @@ use crate::behaviour::{Flood, Watcher};
 use crate::checksums;
 use crate::decode::{self, Event};
 use crate::digest::FileDigests;
-use crate::evaluate::{Evaluator, TEXT_LEN_MAX};
+use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, FlowRecord, Object, SpokenBeside};
+use crate::record::{AnomalyRecord, FlowRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::{OtherRules, SharedCounts};
@@ -527,19 +527,6 @@ impl Detector {
     /// What is spoken in a flow, where it is known.
     pub(crate) fn application(&self, slot: FlowSlot) -> Option<&'static str> {
         self.flows.taken(slot).and_then(|it| it.told.application)
-    }
-
-    /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
-    pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
-        let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        let (name, mut object) = conversation.object(number)?;
-        object.shorten(TEXT_LEN_MAX);
-        Some((name, object))
-    }
-
-    /// What is spoken in a flow beside that.
-    pub(crate) fn beside(&self, slot: FlowSlot) -> SpokenBeside {
-        self.flows.taken(slot).map(Flow::beside).unwrap_or_default()
     }
 
     /// Whether it was looked for what is spoken in a flow, in vain.

@@ -4,7 +4,11 @@ use super::Detector;
 use crate::buffers::event::AppEvent;
 use crate::dataset::Change;
 use crate::decode::Event;
-use crate::record::{AnomalyRecord, ApplicationRecord, HttpRecord, UnitRecord};
+use crate::evaluate::TEXT_LEN_MAX;
+use crate::flow::{Flow, FlowSlot};
+use crate::record::{
+    AnomalyRecord, ApplicationRecord, HttpRecord, Object, SpokenBeside, UnitRecord,
+};
 
 impl Detector {
     /// So much of what is odd about packets waits for [`Detector::take_anomalies`], at most; with
@@ -83,5 +87,18 @@ impl Detector {
     /// transaction, where it is known.
     pub fn app_events(&self) -> &[(AppEvent, Option<u64>)] {
         &self.evaluator.app_events
+    }
+
+    /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
+    pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
+        let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
+        let (name, mut object) = conversation.object(number)?;
+        object.shorten(TEXT_LEN_MAX);
+        Some((name, object))
+    }
+
+    /// What is spoken in a flow beside that.
+    pub(crate) fn beside(&self, slot: FlowSlot) -> SpokenBeside {
+        self.flows.taken(slot).map(Flow::beside).unwrap_or_default()
     }
 }

@@ -527,9 +527,11 @@ mod tests {
         assert_eq!(plain["flow"].get("tx_cnt"), None);
         let record = FlowRecord {
             application: Some("ssh"),
-            sides: [None, Some("failed")],
-            original: Some("smtp"),
-            expected: Some("tls"),
+            beside: SpokenBeside {
+                sides: [None, Some("failed")],
+                original: Some("smtp"),
+                expected: Some("tls"),
+            },
             transactions: 2,
             ..FlowRecord::default()
         };
