@@ -6,9 +6,12 @@
 //! ```
 //!
 //! The file is whole or it is not taken: magic and version, the seed of the meter's tables (without
-//! it fingerprints mean nothing), when it was written, the owners, a checksum. One that is damaged,
-//! of another version or too old is ignored with a word. It is written within a few seconds of a
-//! change, and at the end. A killed gateway knows what was so a few seconds before.
+//! it fingerprints mean nothing), when it was written, the owners of each worker, a checksum. One
+//! that is damaged, of another version or too old is ignored with a word. It is written within a few
+//! seconds of a change, and at the end. A killed gateway knows what was so a few seconds before.
+//!
+//! Each worker gets its own back, for it alone hears when their connections end. Where there were
+//! more or fewer workers, each may hear of any, and gets all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -20,6 +23,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use weir_engine::access::{Access, SavedOwner, SavingPlace};
+use weir_engine::esp::spread::WORKERS_MAX;
 use weir_store::clock;
 use weir_wire::frame::Time;
 
@@ -27,9 +31,10 @@ use crate::config::settings::Gateway;
 use weir_store::entropy;
 
 /// Begins each file; the last byte is the format's version.
-const MAGIC: &[u8; 8] = b"weirown\x01";
-/// Magic, seed, time, count.
+const MAGIC: &[u8; 8] = b"weirown\x02";
+/// Magic, seed, time, number of workers; how many owners each has comes behind.
 const HEAD_LEN: usize = 8 + 16 + 8 + 4;
+const COUNT_LEN: usize = 4;
 const CHECKSUM_LEN: usize = 4;
 
 /// Owners in a file, at most: 11 MiB. Of more, those beyond are forgotten at a restart, with a
@@ -50,7 +55,8 @@ const LEARNT_MAX_NS: u64 = 60_000_000_000;
 /// What was read for one pair, and the thread that writes it again.
 pub(in crate::daemon) struct OwnerStore {
     seed: u128,
-    restored: Arc<[SavedOwner]>,
+    /// By worker.
+    restored: Vec<Arc<[SavedOwner]>>,
     writer: Arc<Writer>,
 }
 
@@ -71,21 +77,28 @@ impl OwnerStore {
             }
         };
         let writer = Arc::new(Writer::start(path, seed)?);
-        Ok(Self { seed, restored: restored.into(), writer })
+        let restored = restored.into_iter().map(Arc::from).collect();
+        Ok(Self { seed, restored, writer })
     }
 
     /// An end for each of so many workers.
     pub(in crate::daemon) fn keepers(&self, workers: usize) -> Vec<OwnerKeeper> {
-        let keeper = |worker| OwnerKeeper {
+        let all: Arc<[SavedOwner]> = match self.restored.len() == workers {
+            true => Arc::default(),
+            false => self.restored.iter().flat_map(|it| it.iter().copied()).collect(),
+        };
+        let own = self.restored.iter().filter(|_| self.restored.len() == workers);
+        let mut own = own.cloned();
+        let mut keeper = |worker| OwnerKeeper {
             worker,
             seed: self.seed,
-            restored: Arc::clone(&self.restored),
+            restored: own.next().unwrap_or_else(|| Arc::clone(&all)),
             writer: Arc::clone(&self.writer),
             walk: None,
             begun: Time::default(),
             changes: 0,
         };
-        (0..workers).map(keeper).collect()
+        (0..workers).map(&mut keeper).collect()
     }
 }
 
@@ -108,7 +121,7 @@ impl OwnerKeeper {
         self.seed
     }
 
-    /// Owners of the life before: of all workers, each of which may hear of any.
+    /// Owners of the life before that the worker may hear of.
     pub fn restored(&self) -> &[SavedOwner] {
         &self.restored
     }
@@ -225,7 +238,8 @@ fn write_all(path: &Path, seed: u128, incoming: &Receiver<Piece>) {
         if !is_new {
             continue;
         }
-        match write(path, seed, clock::time(), told.iter().flat_map(|it| &it[1])) {
+        let whole: Vec<&[SavedOwner]> = told.iter().map(|it| it[1].as_slice()).collect();
+        match write(path, seed, clock::time(), &whole) {
             Ok(()) => fails = false,
             Err(error) if !std::mem::replace(&mut fails, true) => {
                 let path = path.display();
@@ -236,23 +250,23 @@ fn write_all(path: &Path, seed: u128, incoming: &Receiver<Piece>) {
     }
 }
 
-fn write<'o>(
-    path: &Path,
-    seed: u128,
-    now: Time,
-    owners: impl Iterator<Item = &'o SavedOwner>,
-) -> Result<()> {
+fn write(path: &Path, seed: u128, now: Time, owners: &[&[SavedOwner]]) -> Result<()> {
     let mut bytes = Vec::new();
     bytes.extend(MAGIC);
     bytes.extend(seed.to_le_bytes());
     bytes.extend(now.0.to_le_bytes());
-    bytes.extend([0; 4]);
-    let mut count = 0u32;
-    for owner in owners.take(OWNERS_MAX) {
-        bytes.extend(owner.to_bytes());
-        count += 1;
-    }
-    bytes[HEAD_LEN - 4..HEAD_LEN].copy_from_slice(&count.to_le_bytes());
+    bytes.extend((owners.len() as u32).to_le_bytes());
+    let mut room = OWNERS_MAX;
+    let owners: Vec<&[SavedOwner]> = owners
+        .iter()
+        .map(|it| {
+            let taken = &it[..it.len().min(room)];
+            room -= taken.len();
+            taken
+        })
+        .collect();
+    owners.iter().for_each(|it| bytes.extend((it.len() as u32).to_le_bytes()));
+    owners.iter().flat_map(|it| it.iter()).for_each(|it| bytes.extend(it.to_bytes()));
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
     let draft = path.with_extension("draft");
     let mut file = OpenOptions::new()
@@ -268,17 +282,18 @@ fn write<'o>(
     Ok(())
 }
 
-/// The seed and the owners in the file, if there is one.
+/// The seed and the owners of each worker in the file, if there is one.
 ///
 /// # Errors
 /// What is wrong with it.
-fn read(path: &Path, now: Time) -> Result<Option<(u128, Vec<SavedOwner>)>, String> {
+fn read(path: &Path, now: Time) -> Result<Option<(u128, Vec<Vec<SavedOwner>>)>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
-    let longest = HEAD_LEN + OWNERS_MAX * SavedOwner::LEN + CHECKSUM_LEN;
+    let counts_len = WORKERS_MAX as usize * COUNT_LEN;
+    let longest = HEAD_LEN + counts_len + OWNERS_MAX * SavedOwner::LEN + CHECKSUM_LEN;
     let mut bytes = Vec::new();
     let read = file.take(longest as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("cannot be read: {error}"))?;
@@ -288,15 +303,19 @@ fn read(path: &Path, now: Time) -> Result<Option<(u128, Vec<SavedOwner>)>, Strin
     if body.len() < HEAD_LEN || crc32fast::hash(body).to_le_bytes() != *checksum {
         return Err(damaged());
     }
-    let (head, owners) = body.split_at(HEAD_LEN);
+    let (head, body) = body.split_at(HEAD_LEN);
     if &head[..8] != MAGIC {
         return Err("is of another version".to_owned());
     }
     let number = |at: usize, len: usize| {
         head[at..at + len].iter().rev().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte))
     };
-    let (seed, written, count) = (number(8, 16), Time(number(24, 8) as u64), number(32, 4));
-    if owners.len() as u128 != count * SavedOwner::LEN as u128 {
+    let (seed, written, workers) = (number(8, 16), Time(number(24, 8) as u64), number(32, 4));
+    let (counts, owners) =
+        body.split_at_checked(workers as usize * COUNT_LEN).ok_or_else(damaged)?;
+    let (counts, _) = counts.as_chunks();
+    let counts: Vec<usize> = counts.iter().map(|it| u32::from_le_bytes(*it) as usize).collect();
+    if owners.len() != counts.iter().sum::<usize>() * SavedOwner::LEN {
         return Err(damaged());
     }
     let age = now.since_ns(written);
@@ -304,9 +323,10 @@ fn read(path: &Path, now: Time) -> Result<Option<(u128, Vec<SavedOwner>)>, Strin
         return Err("is too old, or of the future".to_owned());
     }
     let (owners, _) = owners.as_chunks();
-    let owners = owners.iter().map(SavedOwner::from_bytes);
-    let owners = owners.filter(|it| it.is_connected() || age <= LEARNT_MAX_NS);
-    Ok(Some((seed, owners.collect())))
+    let mut owners = owners.iter().map(SavedOwner::from_bytes);
+    let lasts = |it: &SavedOwner| it.is_connected() || age <= LEARNT_MAX_NS;
+    let of_worker = |count| owners.by_ref().take(count).filter(lasts).collect();
+    Ok(Some((seed, counts.into_iter().map(of_worker).collect())))
 }
 
 #[cfg(test)]
@@ -326,20 +346,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("owners-gw-pair.state");
         assert_eq!(read(&path, NOW), Ok(None));
-        let all = [owner(1, true), owner(2, false)];
-        write(&path, 77 << 90, NOW, all.iter()).unwrap();
+        let all = [vec![owner(1, true), owner(2, false)], vec![], vec![owner(3, false)]];
+        write(&path, 77 << 90, NOW, &all.each_ref().map(Vec::as_slice)).unwrap();
         assert_eq!(read(&path, NOW.plus_ns(1_000_000)), Ok(Some((77 << 90, all.to_vec()))));
         let later = read(&path, NOW.plus_ns(LEARNT_MAX_NS + 1)).unwrap().unwrap();
-        assert_eq!(later.1, [all[0]]);
+        assert_eq!(later.1, [vec![owner(1, true)], vec![], vec![]]);
         assert!(read(&path, NOW.plus_ns(CONNECTED_MAX_NS + 1)).is_err());
         assert!(read(&path, Time(NOW.0 - 1)).is_err());
+    }
+
+    #[test]
+    fn each_worker_gets_its_own_back_and_all_of_them_where_there_are_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = Writer::start(folder.path().join("owners"), 5).unwrap();
+        let restored = [vec![owner(1, true)], vec![owner(2, true), owner(3, true)]];
+        let restored = restored.map(Arc::from).to_vec();
+        let store = OwnerStore { seed: 5, restored, writer: Arc::new(writer) };
+        let counts = |workers: usize| -> Vec<usize> {
+            store.keepers(workers).iter().map(|it| it.restored().len()).collect()
+        };
+        assert_eq!([counts(1), counts(2), counts(3)], [vec![3], vec![1, 2], vec![3, 3, 3]]);
     }
 
     #[test]
     fn a_file_with_one_bit_wrong_or_cut_short_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("owners-gw-pair.state");
-        write(&path, 5, NOW, [owner(1, true)].iter()).unwrap();
+        write(&path, 5, NOW, &[&[owner(1, true)]]).unwrap();
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
