@@ -405,6 +405,7 @@ impl Flow {
             tcp_flags: told.tcp_flags,
             tcp_passed: told.tcp_passed,
             is_established: self.tcp == Tcp::Established,
+            has_gap: told.has_gap,
             is_midstream: told.is_midstream,
             is_followed: told.is_followed,
             followed_to: self.session.as_ref().and_then(|it| it.state()),

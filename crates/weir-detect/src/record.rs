@@ -74,6 +74,8 @@ pub struct FlowRecord {
     pub tcp_passed: [u8; 2],
     /// Whether TCP's handshake was whole.
     pub is_established: bool,
+    /// Whether bytes of the initiator's stream, and of the responder's, are missing for good.
+    pub has_gap: [bool; 2],
     /// Whether its first segments were none of a connection's beginning.
     pub is_midstream: bool,
     /// Whether a connection of TCP was followed: its beginning was seen, or connections are taken

@@ -59,6 +59,7 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
+            flow.told.has_gap[direction.index()] |= progress.gaps > 0;
             self.counters.stream_depths += u64::from(progress.reaches_depth);
             let is_urgent = || view.is_urgent() && !view.payload.is_empty();
             let Limits { refuses_conflicts, only_watches, .. } = self.limits;

@@ -31,6 +31,8 @@ pub(crate) struct RecordState {
     pub(crate) transactions_before: u64,
     /// Its first segments were none of a connection's beginning.
     pub(crate) is_midstream: bool,
+    /// Bytes of that side are missing for good.
+    pub(crate) has_gap: [bool; 2],
     /// A connection of TCP is followed.
     pub(crate) is_followed: bool,
     /// The least and the greatest hop limit of each side's packets.

@@ -126,6 +126,9 @@ fn tcp(record: &FlowRecord) -> Value {
     });
     if record.is_followed {
         object["state"] = record.tcp_state().into();
+        for (name, _) in ["ts_gap", "tc_gap"].into_iter().zip(record.has_gap).filter(|it| it.1) {
+            object[name] = true.into();
+        }
         // How many places of a stream were kept apart at once: what is behind a gap waits in the
         // same place, or the gap is skipped.
         object["ts_max_regions"] = 1.into();

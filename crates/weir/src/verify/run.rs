@@ -507,7 +507,8 @@ fn hosts(case: &Case) -> Hosts {
 }
 
 fn variables(case: &Case) -> Variables {
-    let mut variables = Variables { hosts: hosts(case), ..Variables::default() };
+    let keeps_sets = case.is_on("datasets.rules.allow-write", true);
+    let mut variables = Variables { hosts: hosts(case), keeps_sets, ..Variables::default() };
     let mut sets: BTreeMap<&str, String> = BTreeMap::new();
     for (name, value) in &case.settings {
         let value = &yaml::word(value);
