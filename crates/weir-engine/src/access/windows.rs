@@ -322,7 +322,8 @@ impl Window {
         if !self.follows_other(psn, place, now) {
             return;
         }
-        let reach = psn.add(count.most);
+        // A READ that claims to be long would be answered by any number.
+        let reach = psn.add(count.most.min(JUMP_PSNS as u32));
         let before = self.other(place).filter(|it| it.holds(psn));
         let mut other = before.unwrap_or(Other { first: psn, next: reach, seen: 0 });
         if psn.distance(other.first) < 0 {
