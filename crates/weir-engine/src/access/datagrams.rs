@@ -5,8 +5,8 @@ use weir_wire::cm::{ServiceReply, ServiceRequest};
 use weir_wire::ext;
 use weir_wire::parse::{Parsed, Rdma};
 
-use super::owners::{ANYBODY, Full, LEARNT_SILENT_NS, Owner};
-use super::state::{AccessState, Admitted, Claim, State, Void, side};
+use super::owners::{ANYBODY, Full, Owner};
+use super::state::{AccessState, Admitted, Claim, Claimed, State, Void, side};
 use crate::meter::Observation;
 use crate::rdma::{ConversationHandle, ConversationTable, QueuePairKey};
 use crate::verdict::DropReason;
@@ -50,16 +50,9 @@ impl State {
         if let Some(Owner { lives, .. }) = of_managers.filter(|it| !it.is_path) {
             return if *lives == claim.lives { Ok(admitted) } else { Err(DropReason::QpForged) };
         }
-        if let Some(at) = self.learnt.find(own) {
-            let owner = self.learnt.owner_mut(at);
-            if owner.lives == claim.lives {
-                self.learnt.hear(at, claim.now, judged);
-                return Ok(admitted);
-            }
-            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations, claim.judged) {
-                return Err(DropReason::QpForged);
-            }
-            admitted.void = self.learnt.remove(at);
+        match self.claimed(&claim, conversations)? {
+            Claimed::Already => return Ok(admitted),
+            Claimed::Anew { void } => admitted.void = void,
         }
         self.add_learnt(Owner::new(own, ANYBODY, claim.lives), &claim, conversations);
         admitted.learnt = Some(own);

@@ -89,6 +89,17 @@ pub(super) struct Admitted {
     pub(super) learnt: Option<u64>,
 }
 
+/// What first packets have named before of a queue pair that is claimed.
+pub(super) enum Claimed {
+    /// Who claims it.
+    Already,
+    /// Nobody who keeps it.
+    Anew {
+        /// Where packets of an owner were judged who gave the number up.
+        void: Option<(ConversationHandle, u8)>,
+    },
+}
+
 /// Directions that must be judged anew, because a queue pair number now belongs to another owner.
 pub(super) type Void = [Option<(ConversationHandle, u8)>; 6];
 
@@ -276,23 +287,43 @@ impl State {
         conversations: &ConversationTable,
     ) -> Result<Admitted, DropReason> {
         let mut admitted = Admitted { is_passing: is_notification, ..Admitted::default() };
-        if let Some(at) = self.learnt.find(claim.key) {
-            let owner = self.learnt.owner_mut(at);
-            if owner.lives == claim.lives && (owner.peer == claim.peer || owner.peer == ANYBODY) {
-                owner.peer = claim.peer;
-                self.learnt.hear(at, claim.now, claim.judged);
-                return Ok(admitted);
-            }
-            if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations, claim.judged) {
-                return Err(DropReason::QpForged);
-            }
-            admitted.void = self.learnt.remove(at);
+        match self.claimed(claim, conversations)? {
+            Claimed::Already => return Ok(admitted),
+            Claimed::Anew { void } => admitted.void = void,
         }
         if !is_notification {
             self.add_learnt(Owner::new(claim.key, claim.peer, claim.lives), claim, conversations);
             admitted.learnt = Some(claim.key);
         }
         Ok(admitted)
+    }
+
+    /// Whether first packets have named the claim's sender before, who is heard then. Another
+    /// whom they named gives way if he was silent for long.
+    ///
+    /// # Errors
+    /// [`DropReason::QpForged`]: he was not.
+    pub(super) fn claimed(
+        &mut self,
+        claim: &Claim,
+        conversations: &ConversationTable,
+    ) -> Result<Claimed, DropReason> {
+        let Some(at) = self.learnt.find(claim.key) else {
+            return Ok(Claimed::Anew { void: None });
+        };
+        let owner = self.learnt.owner_mut(at);
+        let is_same = owner.peer == claim.peer || [owner.peer, claim.peer].contains(&ANYBODY);
+        if owner.lives == claim.lives && is_same {
+            if owner.peer == ANYBODY {
+                owner.peer = claim.peer;
+            }
+            self.learnt.hear(at, claim.now, claim.judged);
+            return Ok(Claimed::Already);
+        }
+        if !owner.yields(claim.now, LEARNT_SILENT_NS, conversations, claim.judged) {
+            return Err(DropReason::QpForged);
+        }
+        Ok(Claimed::Anew { void: self.learnt.remove(at) })
     }
 
     pub(super) fn add_learnt(
