@@ -7,7 +7,7 @@
 //!
 //! The file is whole or it is not taken: magic and version, the seed of the meter's tables (without
 //! it fingerprints mean nothing), when it was written, the owners of each worker, a checksum. One
-//! that is damaged, of another version or too old is ignored with a word. It is written within a few
+//! that is damaged, of another version or too old is ignored with a word. It is written within
 //! seconds of a change, and at the end. A killed gateway knows what was so a few seconds before.
 //!
 //! Each worker gets its own back, for it alone hears when their connections end. Where there were
@@ -282,11 +282,14 @@ fn write(path: &Path, seed: u128, now: Time, owners: &[&[SavedOwner]]) -> Result
     Ok(())
 }
 
-/// The seed and the owners of each worker in the file, if there is one.
+/// A seed, and the owners of each worker.
+type Kept = (u128, Vec<Vec<SavedOwner>>);
+
+/// What is in the file, if there is one.
 ///
 /// # Errors
 /// What is wrong with it.
-fn read(path: &Path, now: Time) -> Result<Option<(u128, Vec<Vec<SavedOwner>>)>, String> {
+fn read(path: &Path, now: Time) -> Result<Option<Kept>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
