@@ -228,10 +228,10 @@ fn owners_of_queue_pairs_are_known_after_a_kill() {
     assert!(before > 0);
     // Written within seconds of a change: perhaps after the first owner, and after all.
     let kept = lab.folder().join("state/gw-a/owners-gw-a-pf0hpf.state");
-    // Their number stands behind magic, seed and time.
+    // How many the one worker has stands behind magic, seed, time and the number of workers.
     let in_file = || {
         let bytes = std::fs::read(&kept).unwrap_or_default();
-        bytes.get(32..36).map(|it| u32::from_le_bytes(it.try_into().unwrap()))
+        bytes.get(36..40).map(|it| u32::from_le_bytes(it.try_into().unwrap()))
     };
     let all = || Ok(in_file().map(u64::from) == Some(before));
     interrupt::until("file of all owners", PATIENCE, all).unwrap();
