@@ -83,22 +83,21 @@ impl OwnerStore {
 
     /// An end for each of so many workers.
     pub(in crate::daemon) fn keepers(&self, workers: usize) -> Vec<OwnerKeeper> {
-        let all: Arc<[SavedOwner]> = match self.restored.len() == workers {
-            true => Arc::default(),
-            false => self.restored.iter().flat_map(|it| it.iter().copied()).collect(),
+        let all = || self.restored.iter().flat_map(|it| it.iter().copied()).collect();
+        let restored = match self.restored.len() == workers {
+            true => self.restored.clone(),
+            false => vec![all(); workers],
         };
-        let own = self.restored.iter().filter(|_| self.restored.len() == workers);
-        let mut own = own.cloned();
-        let mut keeper = |worker| OwnerKeeper {
+        let keeper = |(worker, restored)| OwnerKeeper {
             worker,
             seed: self.seed,
-            restored: own.next().unwrap_or_else(|| Arc::clone(&all)),
+            restored,
             writer: Arc::clone(&self.writer),
             walk: None,
             begun: Time::default(),
             changes: 0,
         };
-        (0..workers).map(&mut keeper).collect()
+        restored.into_iter().enumerate().map(keeper).collect()
     }
 }
 
