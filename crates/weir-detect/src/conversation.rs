@@ -17,8 +17,8 @@ use weir_wire::tcp::flags;
 
 use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
-use crate::application::{self, Parser};
-use crate::buffers::http::http2;
+use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
+use crate::buffers::http::{BodyWanted, http2};
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::{Direction, Limits, Unseen};
@@ -249,7 +249,7 @@ impl Conversation {
         if taken.new > 0 {
             let is_dns = view.source_port == 53 || view.destination_port == 53;
             let was = self.protocol();
-            let mut heard = Heard::of(self.wanted, limits.sees_all);
+            let mut heard = Heard::of(self.wanted, limits);
             self.tell(side, taken.new, is_dns, port, &mut heard);
             progress.frames = std::mem::take(&mut heard.frames);
             let unexpected = heard.unexpected;
@@ -412,9 +412,9 @@ impl Conversation {
         window.get(usize::try_from(self.begins[side].checked_sub(before)?).ok()?..)
     }
 
-    /// What is told of a transaction or session as it stands now, where it goes on by itself.
-    pub(crate) fn object(&self, number: u64) -> Option<(&'static str, Object)> {
-        let message = match &self.application {
+    /// A transaction or session as it stands now, where it goes on by itself.
+    pub(crate) fn so_far(&self, number: u64) -> Option<Message<'_>> {
+        Some(match &self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
                 Message::Http(connection.transaction_of(number)?, 0)
             }
@@ -422,8 +422,7 @@ impl Conversation {
             Application::Tls(session) => Message::Tls(session, 0),
             Application::Ssh(session) => Message::Ssh(session, 0),
             _ => return None,
-        };
-        message.object(number)
+        })
     }
 
     /// The transaction of that number, and the last bytes of a side.
@@ -522,7 +521,7 @@ impl Conversation {
         self.hear_server(side, new, port);
         let is_new = matches!(self.application, Application::Unknown);
         if is_new {
-            self.application = self.told_by_beginning(side, is_dns, port);
+            self.application = self.told_by_beginning(side, is_dns, port).chosen(heard.choice);
             if matches!(self.application, Application::Unknown | Application::None) {
                 return;
             }
@@ -557,7 +556,7 @@ impl Conversation {
                     _ => true,
                 };
             if is_heard {
-                let mut before = Heard::of(heard.said.wanted, heard.said.is_inline);
+                let mut before = heard.beginning();
                 let protocol = application.protocol();
                 feed(application, 1 - side, &other, &mut before);
                 if let (Some(framer), Some(protocol)) = (framer, protocol) {
@@ -599,6 +598,10 @@ struct Heard {
     goes_on_in: Option<Protocol>,
     /// They go on in something else.
     unexpected: Option<Event>,
+    /// Applications that are not looked for.
+    choice: ApplicationChoice,
+    /// What is wanted of bodies of HTTP.
+    bodies: [BodyWanted; 2],
 }
 
 impl Application {
@@ -606,6 +609,15 @@ impl Application {
     fn leave(&mut self) {
         if let Self::Other(_, parser) = self {
             *parser = None;
+        }
+    }
+
+    /// It, as far as somebody wants to know of it.
+    fn chosen(self, choice: ApplicationChoice) -> Self {
+        match self.protocol() {
+            Some(it) if choice.is_off(TransportProtocol::Tcp, it) => Self::None,
+            Some(it) if choice.is_unparsed(it) => Self::Other(it, None),
+            _ => self,
         }
     }
 
@@ -625,8 +637,17 @@ impl Application {
 }
 
 impl Heard {
-    fn of(wanted: FileDigests, is_inline: bool) -> Self {
-        Self { said: Said { is_inline, ..Said::with_digests(wanted) }, ..Self::default() }
+    fn of(digests: FileDigests, limits: &Limits) -> Self {
+        let said = Said { is_inline: limits.sees_all, ..Said::with_digests(digests) };
+        let bodies = limits.bodies.map(|kept| BodyWanted { digests, kept });
+        Self { said, bodies, choice: limits.applications, ..Self::default() }
+    }
+
+    /// Nothing yet, of somebody who wants the same.
+    fn beginning(&self) -> Self {
+        let Said { is_inline, wanted, .. } = self.said;
+        let said = Said { is_inline, ..Said::with_digests(wanted) };
+        Self { said, bodies: self.bodies, choice: self.choice, ..Self::default() }
     }
 
     /// Messages, units among them, and what units tell beside themselves.
@@ -642,7 +663,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
     match application {
         Application::Http(connection) => {
             let mut numbers = Vec::new();
-            connection.wanted = heard.said.wanted;
+            connection.wanted = heard.bodies;
             connection.take(side, bytes, &mut numbers);
             heard.said.has_failed |= connection.has_failed();
             heard.ends = connection.take_ends();
@@ -659,7 +680,7 @@ fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut He
         }
         Application::Http2(connection) => {
             let mut numbers = Vec::new();
-            connection.wanted = heard.said.wanted;
+            connection.wanted = heard.bodies;
             connection.take(side, bytes, &mut numbers);
             heard.said.has_failed |= connection.has_failed;
             messages.extend(numbers.into_iter().map(MessageUpdate::Http));

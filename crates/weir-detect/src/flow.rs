@@ -293,14 +293,15 @@ impl Flow {
         &mut self,
         direction: Direction,
         view: &View<'_>,
-        (wanted, dhcp_extended): (FileDigests, bool),
+        (wanted, limits): (FileDigests, &Limits),
     ) -> Said {
+        let Limits { dhcp_extended, applications, .. } = *limits;
         let mut said = Said { dhcp_extended, ..Said::with_digests(wanted) };
         let (side, port) = (direction.index(), self.responder.port);
         let may_begin = direction == Direction::Initiator || self.tried < TRIES_MAX;
         if self.dialogue.is_none() && may_begin && !view.payload.is_empty() {
             self.tried = self.tried.saturating_add(1);
-            self.dialogue = Dialogue::begun(side, view.payload, port).map(Box::new);
+            self.dialogue = Dialogue::begun(side, view.payload, port, applications).map(Box::new);
         }
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.take(side, view.payload, port, &mut said);

@@ -88,7 +88,7 @@ mod shared;
 mod table;
 
 pub use alert::{Alert, Alerts, Blocked, TextScope};
-pub use application::Expected;
+pub use application::{ApplicationChoice, Expected, Wanted};
 pub use behaviour::{Flood, FloodKind, FloodSources, FloodView};
 pub use buffers::event::AppEvent;
 pub use detector::{

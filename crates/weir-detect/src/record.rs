@@ -166,9 +166,6 @@ pub struct HttpRecord {
     pub object: Object,
 }
 
-/// Events that tell the number of their transaction, as Suricata has them.
-const NUMBERED: [&str; 2] = ["smtp", "smb"];
-
 /// A transaction of an application that is told in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitRecord {
@@ -203,7 +200,7 @@ impl UnitRecord {
             protocol: flow.told.protocol,
             application: flow.told.application,
             kind: record.kind,
-            number: record.number.filter(|_| NUMBERED.contains(&record.kind)),
+            number: record.number,
             objects: record.objects,
         }
     }

@@ -203,6 +203,15 @@ pub(crate) fn hex(bytes: &[u8], between: &str) -> String {
     digits.join(between)
 }
 
+/// Bytes as letters, a dot for each that is none.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let letter = |byte: &u8| match byte {
+        b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
+        _ => '.',
+    };
+    bytes.iter().map(letter).collect()
+}
+
 /// Bytes in base 64 (RFC 4648 s4).
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -10,6 +10,7 @@
 mod begin;
 pub(crate) mod ber;
 mod bittorrent;
+mod choice;
 mod dcerpc;
 mod dhcp;
 mod dnp3;
@@ -44,6 +45,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 pub(crate) use begin::{Beginning, TransportProtocol, beginning, behind_session_service};
+pub use choice::{ApplicationChoice, Wanted};
 pub use expected::Expected;
 use unit::{Announced, Said};
 
@@ -84,6 +86,7 @@ pub(crate) struct Dialogue {
     /// Of the last datagram that told one.
     pub(crate) protocol: Protocol,
     parsers: Vec<(Protocol, Option<Box<dyn Parser>>)>,
+    choice: ApplicationChoice,
 }
 
 impl HeapSize for Dialogue {
@@ -94,19 +97,21 @@ impl HeapSize for Dialogue {
 
 impl Dialogue {
     /// One that begins with such a datagram of `side`; `port` is the server's.
-    pub(crate) fn begun(side: usize, bytes: &[u8], port: u16) -> Option<Self> {
-        let Beginning::Is(protocol) = beginning(TransportProtocol::Udp, side, bytes, port) else {
-            return None;
-        };
-        let parsers = vec![(protocol, parser(TransportProtocol::Udp, protocol))];
-        Some(Self { protocol, parsers })
+    pub(crate) fn begun(
+        side: usize,
+        bytes: &[u8],
+        port: u16,
+        choice: ApplicationChoice,
+    ) -> Option<Self> {
+        let protocol = told_by(side, bytes, port, choice)?;
+        Some(Self { protocol, parsers: vec![(protocol, chosen(protocol, choice))], choice })
     }
 
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], port: u16, said: &mut Said) {
-        if let Beginning::Is(protocol) = beginning(TransportProtocol::Udp, side, bytes, port) {
+        if let Some(protocol) = told_by(side, bytes, port, self.choice) {
             let is_known = self.parsers.iter().any(|it| it.0 == protocol);
             if !is_known && side == 0 {
-                self.parsers.push((protocol, parser(TransportProtocol::Udp, protocol)));
+                self.parsers.push((protocol, chosen(protocol, self.choice)));
             }
             if is_known || side == 0 {
                 self.protocol = protocol;
@@ -126,6 +131,22 @@ impl Dialogue {
         }
         said
     }
+}
+
+/// What a datagram begins, if that is looked for.
+fn told_by(side: usize, bytes: &[u8], port: u16, choice: ApplicationChoice) -> Option<Protocol> {
+    match beginning(TransportProtocol::Udp, side, bytes, port) {
+        Beginning::Is(protocol) if !choice.is_off(TransportProtocol::Udp, protocol) => {
+            Some(protocol)
+        }
+        _ => None,
+    }
+}
+
+/// The parser of an application of datagrams, if it is to be taken apart.
+fn chosen(protocol: Protocol, choice: ApplicationChoice) -> Option<Box<dyn Parser>> {
+    let is_parsed = !choice.is_unparsed(protocol);
+    is_parsed.then(|| parser(TransportProtocol::Udp, protocol)).flatten()
 }
 
 /// The parser of an application, where there is one.

@@ -2,6 +2,8 @@
 
 #[cfg(doc)]
 use super::{Decision, Packet};
+use crate::application::ApplicationChoice;
+use crate::buffers::http::BODY_LEN;
 use crate::digest::FileDigests;
 
 /// Bounds of a detector's memory, and what it does where it cannot look.
@@ -65,6 +67,12 @@ pub struct Limits {
     pub digests: FileDigests,
     /// Whether all messages of DHCP are told in full, and not what was lent to whom alone.
     pub dhcp_extended: bool,
+    /// Applications that are not looked for, or not taken apart.
+    pub applications: ApplicationChoice,
+    /// Bytes of a request's and of a response's body (HTTP) that are kept: no rule sees the rest.
+    pub bodies: [usize; 2],
+    /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
+    pub tells_bodies: bool,
     /// Whether packets are of one flow that differ by their VLANs alone.
     pub ignores_vlans: bool,
     /// Whether all headers of HTTP's requests are told, and of its responses.
@@ -96,6 +104,9 @@ impl Default for Limits {
             anomalies: 0,
             digests: FileDigests::default(),
             dhcp_extended: false,
+            applications: ApplicationChoice::default(),
+            bodies: [BODY_LEN; 2],
+            tells_bodies: false,
             ignores_vlans: false,
             http_headers: [false; 2],
         }

@@ -92,9 +92,7 @@ impl Detector {
     /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
     pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        let (name, mut object) = conversation.object(number)?;
-        object.shorten(TEXT_LEN_MAX);
-        Some((name, object))
+        self.evaluator.tell(conversation.so_far(number)?, number)
     }
 
     /// What is spoken in a flow beside that.

@@ -322,7 +322,7 @@ impl Evaluator {
             Some(Message::Dns(_)) => flow.told.last_transaction(),
             _ => self.number,
         };
-        let transaction = self.transaction.clone().or_else(|| transaction(sight, number));
+        let transaction = self.transaction.clone().or_else(|| self.tell_of(sight, number));
         let is_stream = sight.is_stream;
         let texts = self.texts(flow, scene.rules);
         let contexts = self.sets.found().to_vec();
@@ -437,6 +437,28 @@ impl Evaluator {
         };
         self.counters.bits_lost += u64::from(!has_room) + self.host_bits.take_lost();
     }
+
+    /// What is told with an alert of a message that is no unit.
+    fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
+        let message = sight.message?;
+        let told = self.tell(message, number)?;
+        let number = (!matches!(message, Message::Frame(_))).then_some(number);
+        let files = match message {
+            Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
+            _ => Vec::new(),
+        };
+        Some(TransactionView { number, objects: Arc::new(vec![told]), files })
+    }
+
+    /// What alerts tell of a message, by the name of EVE's object.
+    pub(crate) fn tell(&self, message: Message<'_>, number: u64) -> Option<(&'static str, Object)> {
+        let (name, mut object) = message.object(number)?;
+        object.shorten(TEXT_LEN_MAX);
+        if let (Message::Http(http, _), true) = (message, self.limits.tells_bodies) {
+            http.put_bodies(&mut object);
+        }
+        Some((name, object))
+    }
 }
 
 /// A counter that is not there stands at nothing.
@@ -445,19 +467,6 @@ fn amount(amount: Amount, flow: &Flow) -> i64 {
         Amount::Fixed(number) => number,
         Amount::Counter(name) => flow.integer(name).unwrap_or_default(),
     }
-}
-
-/// What is told with an alert of a message that is no unit.
-fn transaction(sight: Sight<'_>, number: u64) -> Option<TransactionView> {
-    let message = sight.message?;
-    let (name, mut object) = message.object(number)?;
-    object.shorten(TEXT_LEN_MAX);
-    let number = (!matches!(message, Message::Frame(_))).then_some(number);
-    let files = match message {
-        Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
-        _ => Vec::new(),
-    };
-    Some(TransactionView { number, objects: Arc::new(vec![(name, object)]), files })
 }
 
 /// Whose matches are counted together.

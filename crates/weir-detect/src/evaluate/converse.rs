@@ -6,6 +6,7 @@ use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
+use crate::application::TransportProtocol;
 use crate::application::unit::{Record, Said};
 use crate::buffers::dns;
 use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
@@ -73,12 +74,14 @@ impl Evaluator {
         let is_dns = view.source_port == PORT_DNS || view.destination_port == PORT_DNS;
         let mut progress = Progress::default();
         let mut spoken = None;
+        let choice = self.limits.applications;
+        let is_dns = is_dns && !choice.is_off(TransportProtocol::Udp, Protocol::Dns);
         if is_dns && needs.applications {
             progress.messages =
                 dns::parse(view.payload).map(MessageUpdate::Dns).into_iter().collect();
             spoken = (!progress.messages.is_empty()).then_some(Protocol::Dns);
         } else if needs.applications {
-            let wanted = (self.digests.and(needs.digests), self.limits.dhcp_extended);
+            let wanted = (self.digests.and(needs.digests), &self.limits);
             progress = Progress::of(flow.hear(direction, view, wanted));
             spoken = flow.dialogue.as_ref().map(|it| it.protocol);
         }

@@ -13,7 +13,7 @@ mod parts;
 
 use crate::heap::heap_size;
 use crate::rule::Protocol;
-use crate::value::{Object, base64};
+use crate::value::{Object, base64, printable};
 pub(crate) use kinds::FrameKind;
 use lengths::Length;
 
@@ -43,10 +43,6 @@ impl Frame {
     /// What is told of it, as EVE's `frame`.
     pub(crate) fn object(&self) -> Object {
         let told = &self.bytes[..self.bytes.len().min(TOLD_LEN_MAX)];
-        let letter = |byte: &u8| match byte {
-            b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
-            _ => '.',
-        };
         let mut object = Object::default()
             .with("type", self.kind.name())
             .with("id", self.number)
@@ -56,7 +52,7 @@ impl Frame {
             .with("length", self.length)
             .with("complete", self.bytes.len() as u64 == self.length)
             .with("payload", base64(told))
-            .with("payload_printable", told.iter().map(letter).collect::<String>())
+            .with("payload_printable", printable(told))
     }
 }
 

@@ -322,6 +322,9 @@ pub fn application(record: &ApplicationRecord) -> Event {
     event
 }
 
+/// Events that tell the number of their transaction, as Suricata has them.
+const NUMBERED: [&str; 2] = ["smtp", "smb"];
+
 /// The event of a transaction of another application, of the kind that is its name.
 pub fn unit(record: &UnitRecord) -> Event {
     let FlowView { initiator, responder, to_server, .. } = record.flow;
@@ -332,7 +335,7 @@ pub fn unit(record: &UnitRecord) -> Event {
     let mut event = head(record.time, record.kind, ends, record.protocol);
     put_community_id(&mut event, &ends, record.protocol, None);
     eve::put_flow_id(&mut event, &record.flow);
-    if let Some(number) = record.number {
+    if let Some(number) = record.number.filter(|_| NUMBERED.contains(&record.kind)) {
         event.insert("tx_id".into(), number.into());
     }
     if matches!(record.kind, "fileinfo" | "frame") {

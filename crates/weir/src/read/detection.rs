@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use weir_detect::alert::Text;
 use weir_detect::fragments::Policy;
 use weir_detect::headers::Headers;
-use weir_detect::record::Oddity;
+use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::tunnels::TunnelPorts;
 use weir_detect::{
-    Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FileDigests,
-    FlowTable, Limits, LoadReport, Packet, Refusal, RuleIndex, RuleSet, TextScope, Vlans,
+    Alert, Alerts, Answered, ApplicationChoice, Blocked, Counters, Decision, Decoded, Detector,
+    FileDigests, FlowTable, Limits, LoadReport, Packet, Refusal, RuleIndex, RuleSet, TextScope,
+    Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -96,6 +97,8 @@ struct Look<W> {
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
     held: HashMap<u64, Vec<Held>>,
+    /// What was told of transactions with the packet at hand.
+    units: Vec<UnitRecord>,
     /// Events of messages that wait to be acknowledged.
     waiting: Waiting,
     /// The flow of the packet at hand, and whether its client sent it.
@@ -182,6 +185,12 @@ pub struct Options {
     pub http_headers: [bool; 2],
     /// Whether `dhcp` tells of all messages, in full.
     pub dhcp_extended: bool,
+    /// Bytes of a request's and of a response's body (HTTP) that are kept, where that is not usual.
+    pub bodies: [Option<usize>; 2],
+    /// Applications that are not looked for, or not taken apart.
+    pub applications: ApplicationChoice,
+    /// Alerts about HTTP tell its bodies.
+    pub tells_bodies: bool,
     /// The names, in lower case, of others that it has of both.
     pub http_custom: Vec<String>,
     /// The folder of sets that rules change; none is written where there is none.
@@ -196,6 +205,7 @@ impl<W: Write> Detection<W> {
     pub fn new(rules: RuleSet, options: Options, out: W) -> anyhow::Result<Self> {
         let rules = Arc::new(rules);
         let Options { seed, midstream, ignores_vlans, digests, http_headers, .. } = options;
+        let usual = Limits::default();
         let limits = Limits {
             flows: FLOWS_MAX,
             seed,
@@ -203,17 +213,22 @@ impl<W: Write> Detection<W> {
             ignores_vlans,
             digests,
             dhcp_extended: options.dhcp_extended,
+            applications: options.applications,
+            bodies: std::array::from_fn(|side| options.bodies[side].unwrap_or(usual.bodies[side])),
+            tells_bodies: options.tells_bodies,
             http_headers: http_headers.map(|it| it || !options.http_custom.is_empty()),
             waits_for_acknowledgment: options.waits,
             looks_into_encrypted: options.looks_into_encrypted,
             stream_depth: options.stream_depth,
             refuses_invalid: options.drops_invalid,
             checks_segments: options.checksums != Checksums::Trusted,
-            ..Limits::default()
+            ..usual
         };
         let mut detector = Detector::new(rules.clone(), limits)?;
         if options.events.applications.tells_any() {
             detector.keep_records();
+        } else if options.waits && !options.is_inline {
+            detector.keep_what_rules_see();
         }
         // Every unit of every connection: for who names them alone.
         if options.events.applications.names("frame") {
@@ -249,6 +264,7 @@ impl<W: Write> Detection<W> {
             rules_read: [0; 3],
             last: Time::default(),
             held: HashMap::new(),
+            units: Vec::new(),
             waiting: Waiting::default(),
             at: None,
             source: "wire/pcap",
@@ -374,6 +390,7 @@ impl<W: Write> Look<W> {
         }
         let is_dropped = is_dropped && !is_let_pass;
         if !self.held.is_empty() {
+            self.answer_held();
             self.acknowledge(layer, &packet);
         }
         if self.detector.rewritten() > 0 {

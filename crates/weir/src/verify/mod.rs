@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod check;
+mod dress;
 mod outputs;
 mod run;
 

@@ -11,13 +11,14 @@ use weir_detect::fragments::Policy;
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
-use weir_detect::{Action, FileDigests, LoadOptions, Variables};
+use weir_detect::{Action, ApplicationChoice, FileDigests, LoadOptions, Variables, Wanted};
 use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
+use super::dress::Dress;
 use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
-use crate::read::events::{Anomalies, Applications, DnsMessages, EVENT_KINDS, Events};
+use crate::read::events::{Anomalies, Applications, DnsMessages, Events};
 use crate::rules::{self, classes, yaml};
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
@@ -46,6 +47,7 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     if case.is_check {
         return Ok((Vec::new(), refused));
     }
+    let dress = Dress::new(case, &loaded.rules)?;
     let mut out = Vec::new();
     let options = Options { datasets: Some(datasets), ..options(case) };
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
@@ -54,73 +56,19 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
-    let left_out = left_out(case);
-    let alerts = events.iter_mut().filter(|it| it["event_type"] == "alert");
-    for alert in alerts.filter_map(Value::as_object_mut) {
-        alert.retain(|name, _| !left_out.contains(&name.as_str()));
-    }
-    dress(case, &mut events);
+    dress.put(&mut events);
     Ok((events, refused))
 }
 
-/// What EVE's settings say of all events, or of one kind, beside what there is to tell.
-fn dress(case: &Case, events: &mut [Value]) {
-    let setting = |name: &str| eve(case).and_then(|it| it.get(name));
-    let types = types(case);
-    let has_metadata = setting("metadata").is_none_or(is_yes);
-    let has_version = setting("suricata-version").is_some_and(is_yes);
-    let has_file = setting("pcap-file").is_some_and(is_yes);
-    let passwords = settings(types.as_deref(), "mqtt", "passwords").is_none_or(is_yes);
-    for event in events.iter_mut().filter_map(Value::as_object_mut) {
-        if !has_metadata {
-            event.remove("metadata");
-        }
-        if has_version {
-            event.insert("suricata_version".into(), "8.0.7".into());
-        }
-        if has_file {
-            let name = case.capture.display().to_string();
-            event.insert("pcap_filename".into(), name.into());
-        }
-        if !passwords
-            && let Some(connect) = event.get_mut("mqtt").and_then(|it| it.get_mut("connect"))
-        {
-            connect.as_object_mut().map(|it| it.remove("password"));
-        }
-    }
-}
-
-/// Objects that alerts do without, as `metadata` of `alert` among EVE's types says: all of them, or
-/// those of applications and of flows by themselves.
-fn left_out(case: &Case) -> Vec<&'static str> {
-    let types = types(case);
-    let alert = types.iter().flatten().find_map(|it| it.get("alert"));
-    let Some(metadata) = alert.and_then(|it| it.get("metadata")) else { return Vec::new() };
-    let is_on = |name: &str| match metadata {
-        Value::Object(parts) => parts.get(name).is_none_or(is_yes),
-        all => is_yes(all),
-    };
-    const OTHERS: [&str; 6] = ["alert", "anomaly", "drop", "flow", "netflow", "stats"];
-    let mut names = Vec::new();
-    if !is_on("app-layer") {
-        names.push("files");
-        names.extend(EVENT_KINDS.iter().filter(|it| !OTHERS.contains(it)));
-    }
-    if !is_on("flow") {
-        names.push("flow");
-    }
-    names
-}
-
 /// The settings of EVE's file.
-fn eve(case: &Case) -> Option<&Value> {
+pub(super) fn eve(case: &Case) -> Option<&Value> {
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     outputs.and_then(|it| it.iter().find_map(|it| it.get("eve-log")))
 }
 
 /// The kinds of events of all its logs, each a name or a name with settings; `None`: none says
 /// which.
-fn types(case: &Case) -> Option<Vec<Value>> {
+pub(super) fn types(case: &Case) -> Option<Vec<Value>> {
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     let logs = outputs.into_iter().flatten().filter_map(|it| it.get("eve-log"));
     let types: Vec<_> = logs.map(|it| it.get("types").and_then(Value::as_array)).collect();
@@ -146,6 +94,7 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
         None => options.classes = classes::built_in(),
     }
     options.reputation = reputation(case)?;
+    options.applications = application_choice(case);
     Ok(options)
 }
 
@@ -170,7 +119,7 @@ fn file(case: &Case, path: &str) -> PathBuf {
     case.folder.join(path.trim_start_matches("${TEST_DIR}/"))
 }
 
-fn text(path: &Path) -> Result<String> {
+pub(super) fn text(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -199,6 +148,11 @@ fn options(case: &Case) -> Options {
     Options {
         digests: file_digests(types.as_deref()),
         dhcp_extended: settings(types.as_deref(), "dhcp", "extended").is_some_and(is_yes),
+        applications: application_choice(case),
+        bodies: bodies(case),
+        tells_bodies: ["http-body", "http-body-printable"]
+            .iter()
+            .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
@@ -230,8 +184,46 @@ fn options(case: &Case) -> Options {
     }
 }
 
+/// Applications that are not looked for, or not taken apart. Where a test has no settings, those of
+/// Suricata count.
+fn application_choice(case: &Case) -> ApplicationChoice {
+    const OFF_BY_SURICATA: [&str; 4] = ["dnp3", "enip", "modbus", "pgsql"];
+    let mut choice = ApplicationChoice::default();
+    if !case.has_settings {
+        let is_silent = |it: &&&str| case.setting(&format!("{PROTOCOLS}.{it}.enabled")).is_none();
+        for name in OFF_BY_SURICATA.iter().filter(is_silent) {
+            choice.limit(name, [true, true], Wanted::Nothing);
+        }
+    }
+    for key in case.settings.keys() {
+        let Some(rest) = key.strip_prefix(PROTOCOLS).and_then(|it| it.strip_prefix('.')) else {
+            continue;
+        };
+        let Some((name, over)) = rest.split_once('.') else { continue };
+        let over = match over {
+            "enabled" => [true, true],
+            "tcp.enabled" => [true, false],
+            "udp.enabled" => [false, true],
+            _ => continue,
+        };
+        match case.setting(key).as_deref() {
+            Some("detection-only") => choice.limit(name, over, Wanted::Name),
+            Some("no" | "false" | "off") => choice.limit(name, over, Wanted::Nothing),
+            _ => {}
+        }
+    }
+    choice
+}
+
+/// Where the settings of applications stand.
+const PROTOCOLS: &str = "app-layer.protocols";
+
 /// What a kind of events says of itself.
-fn settings<'t>(types: Option<&'t [Value]>, kind: &str, name: &str) -> Option<&'t Value> {
+pub(super) fn settings<'t>(
+    types: Option<&'t [Value]>,
+    kind: &str,
+    name: &str,
+) -> Option<&'t Value> {
     types?.iter().find_map(|it| it.get(kind)?.get(name))
 }
 
@@ -373,13 +365,29 @@ fn exception(case: &Case, setting: &str) -> Option<Exception> {
 fn stream_depth(case: &Case) -> Option<u64> {
     let depth = case.setting("stream.reassembly.depth");
     let depth = depth.or_else(|| (!case.has_settings).then(|| "1mb".into()))?;
-    let small = depth.trim().to_ascii_lowercase();
+    size(&depth).filter(|it| *it > 0)
+}
+
+/// A size as Suricata's settings write it: `4kb`, `1 MiB`.
+fn size(text: &str) -> Option<u64> {
+    let small = text.trim().to_ascii_lowercase().replace("ib", "b");
     let units = [("kb", 10), ("mb", 20), ("gb", 30)];
     let unit = units.iter().find_map(|(unit, bits)| Some((small.strip_suffix(unit)?, *bits)));
     let (digits, bits) = unit.unwrap_or((&small, 0));
-    let depth = digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)?;
-    (depth > 0).then_some(depth)
+    digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)
 }
+
+/// Bytes of HTTP's bodies that are kept; 0 is all.
+fn bodies(case: &Case) -> [Option<usize>; 2] {
+    ["request", "response"].map(|who| {
+        let name = format!("{PROTOCOLS}.http.libhtp.default-config.{who}-body-limit");
+        let most = size(&case.setting(&name)?)?;
+        usize::try_from(most).ok().map(|it| if it == 0 { BODY_MOST } else { it })
+    })
+}
+
+/// Bytes of a body where its kept length has no limit.
+const BODY_MOST: usize = 16 << 20;
 
 /// Whether that is what is done with TLS, and SSH, that is encrypted.
 fn encryption(case: &Case, how: &str) -> [bool; 2] {
@@ -476,7 +484,7 @@ fn usual_tls(case: &Case, is_extended: bool) -> Vec<String> {
     wanted.map(|it| (*it).to_owned()).collect()
 }
 
-fn is_yes(value: &Value) -> bool {
+pub(super) fn is_yes(value: &Value) -> bool {
     matches!(value, Value::Bool(true)) || matches!(value.as_str(), Some("yes" | "true" | "on"))
 }
 

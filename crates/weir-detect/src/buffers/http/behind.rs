@@ -91,7 +91,7 @@ impl Connection {
     fn more_of_body(&mut self, side: usize, line: &[u8], goes_on: bool, progressed: &mut Vec<u64>) {
         // A response is over when the next is waited for.
         let number = self.sides[side].current.saturating_sub(side as u64);
-        let wanted = self.wanted;
+        let wanted = self.wanted[side];
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
             half.add_body(line, wanted);
             half.goes_on = goes_on;
@@ -115,7 +115,7 @@ impl Connection {
                 progressed.extend(number);
             }
             Expect::Head if !begins_response(&held) => {
-                let wanted = self.wanted;
+                let wanted = self.wanted[1];
                 if let Some(transaction) = self.transaction(number) {
                     let half = transaction.half_or_new(1);
                     half.add_body(&held, wanted);

@@ -157,12 +157,13 @@ pub(super) fn file_name(disposition: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffers::http::BodyWanted;
     use crate::digest::FileDigests;
 
     fn transaction(request: &[u8], response: &[u8], body: &[u8]) -> Transaction {
         let mut response = Half::response(response);
-        let wanted = FileDigests { md5: true, ..FileDigests::default() };
-        response.add_body(body, wanted);
+        let digests = FileDigests { md5: true, ..FileDigests::default() };
+        response.add_body(body, BodyWanted { digests, ..BodyWanted::default() });
         Transaction {
             request: Some(Half::request(request)),
             response: Some(response),

@@ -11,13 +11,27 @@ use crate::digest::{Digester, Digests, FileDigests};
 use crate::heap::heap_size;
 use crate::rule::Buffer;
 
-/// Bytes of a body that are kept, at most (Suricata's limit): no rule sees the rest.
-const BODY_LEN_MAX: usize = 100 * 1024;
+/// Bytes of a body that are kept, unless somebody says otherwise (as Suricata's settings do).
+pub(crate) const BODY_LEN: usize = 100 * 1024;
 /// A body is looked at again when it has grown by so much, and when no more of it comes.
 const BODY_STEP: usize = 16 * 1024;
 /// Bytes of the headers of a message of HTTP/2, at most, in all its blocks, and of those behind a
 /// body.
 const FIELDS_LEN_MAX: usize = 64 * 1024;
+
+/// What is wanted of the bodies of a side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyWanted {
+    pub(crate) digests: FileDigests,
+    /// Bytes of each that are kept.
+    pub(crate) kept: usize,
+}
+
+impl Default for BodyWanted {
+    fn default() -> Self {
+        Self { digests: FileDigests::default(), kept: BODY_LEN }
+    }
+}
 
 /// How much of a message's head came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +60,8 @@ pub(crate) struct Half {
     pub(crate) status: Vec<u8>,
     pub(super) reason: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// Bytes of it that are kept, at most: no rule sees the rest.
+    body_len_max: usize,
     /// Bytes of the whole body so far, those that are not kept too.
     pub(super) body_size: u64,
     /// Bytes of it as they were sent: compressed, and with the lines around chunks.
@@ -276,15 +292,16 @@ impl Half {
         found.map(|it| it.1.as_slice())
     }
 
-    /// Adds to the body, of which such digests are wanted; what is odd about that.
-    pub(super) fn add_body(&mut self, bytes: &[u8], wanted: FileDigests) -> Option<AppEvent> {
+    /// Adds to the body; what is odd about that.
+    pub(super) fn add_body(&mut self, bytes: &[u8], wanted: BodyWanted) -> Option<AppEvent> {
         self.sent += bytes.len() as u64;
         if self.body_size == 0 && self.digester.is_none() {
-            self.digester = Digester::of(wanted);
+            self.digester = Digester::of(wanted.digests);
+            self.body_len_max = wanted.kept;
         }
-        let Self { inflate, body, digester, .. } = self;
+        let Self { inflate, body, body_len_max, digester, .. } = self;
         let event = if let Some(inflate) = inflate {
-            let is_bomb = inflate.take(bytes, body, BODY_LEN_MAX, digester.as_deref_mut());
+            let is_bomb = inflate.take(bytes, body, *body_len_max, digester.as_deref_mut());
             self.body_size = inflate.made() as u64;
             if !inflate.is_whole() {
                 // Nobody knows the rest.
@@ -294,7 +311,7 @@ impl Half {
         } else {
             digester.iter_mut().for_each(|it| it.update(bytes));
             self.body_size += bytes.len() as u64;
-            let room = BODY_LEN_MAX.saturating_sub(body.len());
+            let room = body_len_max.saturating_sub(body.len());
             body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             None
         };
@@ -305,9 +322,9 @@ impl Half {
     /// No more of it comes.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
-        let Self { inflate, body, digester, form, .. } = self;
+        let Self { inflate, body, body_len_max, digester, form, .. } = self;
         if let Some(inflate) = inflate {
-            inflate.finish(body, BODY_LEN_MAX, digester.as_deref_mut());
+            inflate.finish(body, *body_len_max, digester.as_deref_mut());
             self.body_size = inflate.made() as u64;
             form.iter_mut().for_each(|it| it.grow(body));
         }

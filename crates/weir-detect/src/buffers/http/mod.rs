@@ -21,12 +21,11 @@ use std::collections::VecDeque;
 
 use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
-use crate::digest::FileDigests;
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
-pub(crate) use half::{Fresh, Half};
+pub(crate) use half::{BODY_LEN, BodyWanted, Fresh, Half};
 use head::{Search, body_of, chunk_digits, is_framed, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Transaction, is_body, is_of_line};
@@ -120,8 +119,8 @@ pub(crate) struct Connection {
     behind_upgrade: Vec<u8>,
     /// Nobody knows where a message ends, or one is longer than is looked at.
     has_failed: bool,
-    /// Digests of files that somebody wants.
-    pub(crate) wanted: FileDigests,
+    /// What somebody wants of the bodies of each side.
+    pub(crate) wanted: [BodyWanted; 2],
     /// Where in the bytes at hand messages ended, where somebody asks.
     ends: Option<Vec<usize>>,
 }
@@ -509,7 +508,7 @@ impl Connection {
         if length == 0 || (behind.len() > 1 && (behind[0] == b'H' || length <= 2)) {
             return Some(line.len());
         }
-        let wanted = self.wanted;
+        let wanted = self.wanted[1];
         self.transaction(number)?.half_or_new(1).add_body(line, wanted);
         progressed.push(number);
         if behind.is_empty() {
@@ -572,7 +571,7 @@ impl Connection {
     }
 
     fn body(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
-        let (number, wanted) = (self.sides[side].current, self.wanted);
+        let (number, wanted) = (self.sides[side].current, self.wanted[side]);
         let half = self.transaction(number).and_then(|it| it.half_mut(side));
         if let Some(event) = half.and_then(|it| it.add_body(bytes, wanted)) {
             self.raise(side, event);

@@ -3,7 +3,7 @@
 use super::Transaction;
 use super::half::Half;
 use crate::rule::Buffer;
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, base64, printable};
 
 /// Fields, by who said what they tell.
 const FIELDS: [(usize, &str, Buffer); 9] = [
@@ -17,6 +17,21 @@ const FIELDS: [(usize, &str, Buffer); 9] = [
     (1, "redirect", Buffer::HttpLocation),
     (1, "status", Buffer::HttpStatusCode),
 ];
+
+/// Puts the bodies, as EVE's alerts have them.
+pub(super) fn put_bodies(transaction: &Transaction, object: &mut Object) {
+    let names = [
+        ("http_request_body", "http_request_body_printable"),
+        ("http_response_body", "http_response_body_printable"),
+    ];
+    for (side, (encoded, letters)) in names.into_iter().enumerate() {
+        let body = transaction.body(side);
+        if !body.is_empty() {
+            object.put(letters, printable(body));
+            object.put(encoded, base64(body));
+        }
+    }
+}
 
 pub(super) fn object(transaction: &Transaction) -> Object {
     let mut object = Object::default();

@@ -235,6 +235,11 @@ impl Transaction {
         (!object.is_empty()).then(|| HttpRecord { object, is_of_http2, ..HttpRecord::default() })
     }
 
+    /// Puts its bodies, so far as they are kept.
+    pub(crate) fn put_bodies(&self, object: &mut Object) {
+        told::put_bodies(self, object);
+    }
+
     /// What is known of it.
     pub(crate) fn object(&self) -> Object {
         if let Some(stream) = &self.stream {

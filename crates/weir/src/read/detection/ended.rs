@@ -24,7 +24,8 @@ impl<W: Write> Look<W> {
         let http = self.detector.take_http();
         let told = self.detector.take_told();
         let records = self.flows.take_ended();
-        let units = self.detector.take_units();
+        let mut units = std::mem::take(&mut self.units);
+        units.extend(self.detector.take_units());
         // Files are told behind the exchange that moved them.
         http.iter().for_each(|it| self.http(it, None));
         units.iter().for_each(|it| self.unit(it, None));

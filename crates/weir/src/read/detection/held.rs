@@ -95,6 +95,25 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// Transactions that the packet at hand has ended: alerts about them that wait tell their
+    /// answers.
+    pub(super) fn answer_held(&mut self) {
+        self.units = self.detector.take_units();
+        for unit in &self.units {
+            let (Some(number), Some(object)) = (unit.number, unit.objects.first()) else {
+                continue;
+            };
+            let Some(held) = self.held.get_mut(&sink::flow_id(&unit.flow)) else { continue };
+            for transaction in held.iter_mut().filter_map(|it| it.alert.transaction.as_mut()) {
+                let is_of_it = transaction.number == Some(number)
+                    && transaction.objects.first().is_some_and(|it| it.0 == object.0);
+                if is_of_it {
+                    Arc::make_mut(&mut transaction.objects)[0] = object.clone();
+                }
+            }
+        }
+    }
+
     /// What came while an alert waited is told with it: an answer, for one.
     fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>) {
         let Some(transaction) = &mut alert.transaction else { return };

@@ -17,10 +17,10 @@ use hpack::Decoder;
 pub(super) use hpack::Header;
 use streams::Streams;
 
+use super::half::BodyWanted;
 use super::transaction::Transaction;
 use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
-use crate::digest::FileDigests;
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
@@ -89,8 +89,8 @@ pub(crate) struct Connection {
     listed: usize,
     /// A client began with something else.
     pub(crate) has_failed: bool,
-    /// Digests of files that somebody wants.
-    pub(crate) wanted: FileDigests,
+    /// What somebody wants of the bodies of each side.
+    pub(crate) wanted: [BodyWanted; 2],
     /// Messages of DNS that were not handed over.
     dns: Vec<dns::Message>,
     /// Some came.
@@ -319,7 +319,7 @@ impl Connection {
         is_whole: bool,
         progressed: &mut Vec<u64>,
     ) {
-        let (number, wanted) = (self.of_stream(head.stream), self.wanted);
+        let (number, wanted) = (self.of_stream(head.stream), self.wanted[side]);
         progressed.push(number);
         let Some(transaction) = self.transaction(number) else { return };
         let frames = transaction.frames_mut(side);

@@ -1,0 +1,228 @@
+//! What EVE's settings in a test say of events, beside what there is to tell: fields that are left
+//! out, and those that come with them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use weir_detect::RuleSet;
+
+use super::case::Case;
+use super::run::{eve, is_yes, settings, text, types};
+use crate::read::events::EVENT_KINDS;
+
+/// What the settings of one test ask for.
+pub(super) struct Dress {
+    has_metadata: bool,
+    has_version: bool,
+    /// The capture's name, where it is told.
+    capture: Option<String>,
+    has_passwords: bool,
+    /// Objects that alerts do without.
+    left_out: Vec<&'static str>,
+    /// Parts of HTTP's object that alerts do without.
+    bodies_left_out: Vec<String>,
+    /// What rules say of themselves, by their generators and numbers.
+    rules: HashMap<(u64, u64), Told>,
+    forwarded: Option<Forwarded>,
+}
+
+/// What alerts tell of their rule (`metadata.rule` of `alert`).
+#[derive(Default)]
+struct Told {
+    raw: Option<String>,
+    references: Vec<String>,
+}
+
+/// What is told of addresses that a proxy names (`xff` of EVE).
+struct Forwarded {
+    /// The address takes the place of the proxy's.
+    overwrites: bool,
+    /// Which of several: the last one, or the first.
+    is_reverse: bool,
+}
+
+impl Dress {
+    pub(super) fn new(case: &Case, rules: &RuleSet) -> Result<Self> {
+        let setting = |name: &str| eve(case).and_then(|it| it.get(name));
+        let types = types(case);
+        let of_alerts = |name: &str| settings(types.as_deref(), "alert", name);
+        let has_body = |name: &str| of_alerts(name).is_some_and(is_yes);
+        let bodies = [("http-body", ""), ("http-body-printable", "_printable")];
+        let unasked = bodies.iter().filter(|it| !has_body(it.0));
+        let forwarded = setting("xff").filter(|it| it.get("enabled").is_some_and(is_yes));
+        Ok(Self {
+            has_metadata: setting("metadata").is_none_or(is_yes),
+            has_version: setting("suricata-version").is_some_and(is_yes),
+            capture: (setting("pcap-file").is_some_and(is_yes))
+                .then(|| case.capture.display().to_string()),
+            has_passwords: settings(types.as_deref(), "mqtt", "passwords").is_none_or(is_yes),
+            left_out: left_out(of_alerts("metadata")),
+            bodies_left_out: unasked
+                .flat_map(|it| {
+                    ["request", "response"].map(|who| format!("http_{who}_body{}", it.1))
+                })
+                .collect(),
+            rules: told_of_rules(case, rules, of_alerts("metadata"))?,
+            forwarded: forwarded.map(|it| Forwarded {
+                overwrites: it.get("mode").is_some_and(|it| it == "overwrite"),
+                is_reverse: it.get("deployment").is_none_or(|it| it != "forward"),
+            }),
+        })
+    }
+
+    pub(super) fn put(&self, events: &mut [Value]) {
+        events.iter_mut().filter_map(Value::as_object_mut).for_each(|it| self.put_on(it));
+    }
+
+    fn put_on(&self, event: &mut Map<String, Value>) {
+        if let Some(forwarded) = &self.forwarded {
+            forwarded.put(event);
+        }
+        if event.get("event_type").is_some_and(|it| it == "alert") {
+            self.put_on_alert(event);
+        }
+        if !self.has_metadata {
+            event.remove("metadata");
+        }
+        if self.has_version {
+            event.insert("suricata_version".into(), "8.0.7".into());
+        }
+        if let Some(name) = &self.capture {
+            event.insert("pcap_filename".into(), name.as_str().into());
+        }
+        if !self.has_passwords
+            && let Some(connect) = event.get_mut("mqtt").and_then(|it| it.get_mut("connect"))
+        {
+            connect.as_object_mut().map(|it| it.remove("password"));
+        }
+    }
+
+    fn put_on_alert(&self, event: &mut Map<String, Value>) {
+        event.retain(|name, _| !self.left_out.contains(&name.as_str()));
+        if let Some(http) = event.get_mut("http").and_then(Value::as_object_mut) {
+            http.retain(|name, _| !self.bodies_left_out.contains(name));
+        }
+        let Some(alert) = event.get_mut("alert").and_then(Value::as_object_mut) else { return };
+        let number = |name: &str| alert.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let Some(told) = self.rules.get(&(number("gid"), number("signature_id"))) else { return };
+        if let Some(raw) = &told.raw {
+            alert.insert("rule".into(), raw.as_str().into());
+        }
+        if !told.references.is_empty() {
+            alert.insert("references".into(), json!(told.references));
+        }
+    }
+}
+
+/// Objects that alerts do without, as `metadata` of `alert` says: all of them, or those of
+/// applications and of flows by themselves.
+fn left_out(metadata: Option<&Value>) -> Vec<&'static str> {
+    let Some(metadata) = metadata else { return Vec::new() };
+    let is_on = |name: &str| match metadata {
+        Value::Object(parts) => parts.get(name).is_none_or(is_yes),
+        all => is_yes(all),
+    };
+    const OTHERS: [&str; 6] = ["alert", "anomaly", "drop", "flow", "netflow", "stats"];
+    let mut names = Vec::new();
+    if !is_on("app-layer") {
+        names.push("files");
+        names.extend(EVENT_KINDS.iter().filter(|it| !OTHERS.contains(it)));
+    }
+    if !is_on("flow") {
+        names.push("flow");
+    }
+    names
+}
+
+/// What rules say of themselves, as far as `metadata` of `alert` asks for it.
+fn told_of_rules(
+    case: &Case,
+    rules: &RuleSet,
+    metadata: Option<&Value>,
+) -> Result<HashMap<(u64, u64), Told>> {
+    let is_on = |name: &str| metadata.and_then(|it| it.get("rule")?.get(name)).is_some_and(is_yes);
+    let mut told: HashMap<(u64, u64), Told> = HashMap::new();
+    if is_on("reference") {
+        for rule in rules.iter() {
+            let key = (rule.generator.into(), rule.sid.into());
+            let links = rule.references.iter().map(|(system, name)| link(system, name));
+            told.entry(key).or_default().references = links.collect();
+        }
+    }
+    if is_on("raw") {
+        let texts = case.rules.iter().map(|it| text(it)).collect::<Result<Vec<_>>>()?;
+        let texts = texts.join("\n").replace("\\\n", "");
+        for line in texts.lines().map(str::trim).filter(|it| !it.starts_with('#')) {
+            let options = || line.split(['(', ';']).filter_map(|it| it.split_once(':'));
+            let number = |name: &str| {
+                let (_, value) = options().find(|it| it.0.trim() == name)?;
+                value.trim().parse::<u64>().ok()
+            };
+            if let Some(sid) = number("sid") {
+                told.entry((number("gid").unwrap_or(1), sid)).or_default().raw = Some(line.into());
+            }
+        }
+    }
+    Ok(told)
+}
+
+/// Where to read on about a reference, by the systems that are built in
+/// (Suricata's `reference.config`).
+fn link(system: &str, name: &str) -> String {
+    let place = match system.to_ascii_lowercase().as_str() {
+        "cve" => "https://cve.mitre.org/cgi-bin/cvename.cgi?name=",
+        "nessus" => "https://www.tenable.com/plugins/nessus/",
+        "url" | "telus" => "https://",
+        "mcafee" => "https://vil.nai.com/vil/content/v_",
+        "bid" | "bugtraq" => "https://www.securityfocus.com/bid/",
+        "md5" => "https://www.threatexpert.com/report.aspx?md5=",
+        "secunia" => "https://www.secunia.com/advisories/",
+        "arachnids" => "https://www.whitehats.com/info/IDS",
+        "exploitdb" => "https://www.exploit-db.com/exploits/",
+        "msft" => "https://technet.microsoft.com/security/bulletin/",
+        "et" => "https://doc.emergingthreats.net/",
+        "etpro" => "https://doc.emergingthreatspro.com/",
+        "xforce" => "http://xforce.iss.net/xforce/xfdb/",
+        "osvdb" => "http://osvdb.org/show/osvdb/",
+        "threatexpert" => "http://www.threatexpert.com/report.aspx?md5=",
+        "openpacket" => "https://www.openpacket.org/capture/grab/",
+        "securitytracker" => "http://securitytracker.com/id?",
+        _ => "",
+    };
+    format!("{place}{name}")
+}
+
+impl Forwarded {
+    fn put(&self, event: &mut Map<String, Value>) {
+        let Some(address) = event.get("http").and_then(|it| self.address(it["xff"].as_str()?))
+        else {
+            return;
+        };
+        match event.get_mut("alert").and_then(Value::as_object_mut) {
+            Some(_) if self.overwrites => {
+                let is_request = event.get("direction").is_some_and(|it| it == "to_server");
+                let end = if is_request { "src_ip" } else { "dest_ip" };
+                event.insert(end.into(), address.into());
+            }
+            Some(alert) => _ = alert.insert("xff".into(), address.into()),
+            None if !self.overwrites => _ = event.insert("xff".into(), address.into()),
+            None => {}
+        }
+    }
+
+    /// The address that a proxy names, without its port.
+    fn address(&self, header: &str) -> Option<String> {
+        let mut named = header.split(',');
+        let named = if self.is_reverse { named.next_back() } else { named.next() };
+        let named = named?.trim();
+        let without_port = match named.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?.0,
+            None if named.matches(':').count() == 1 => named.split_once(':')?.0,
+            None => named,
+        };
+        without_port.parse::<IpAddr>().ok()?;
+        Some(without_port.to_owned())
+    }
+}
