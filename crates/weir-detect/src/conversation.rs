@@ -61,6 +61,8 @@ pub(crate) struct Conversation {
     withheld: [Vec<(RuleIndex, u32, u32)>; 2],
     /// It is decided what a side speaks.
     is_decided: [bool; 2],
+    /// Whose bytes told what is spoken, and the number behind them.
+    told_by: Option<(usize, u32)>,
     /// Transactions that a client began before its server told what is spoken, for its next packet.
     late: Vec<u64>,
     /// Transactions that the other side has brought further, for a side's next packet.
@@ -259,6 +261,9 @@ impl Conversation {
             progress.event = unexpected.or(self.look_at_agreement(side, told, port));
             let is_known = !matches!(self.application, Application::Unknown);
             let is_other = was != told && was.is_some();
+            if is_known && self.told_by.is_none() {
+                self.told_by = self.streams[side].next().map(|end| (side, end));
+            }
             if is_other {
                 self.is_decided = [false; 2];
             }

@@ -523,6 +523,7 @@ pub(crate) struct Facts {
     is_of_addresses: bool,
     joins_hosts: bool,
     is_of_decision: bool,
+    hears_speech: bool,
     is_of_operation: bool,
     is_of_messages: bool,
     is_of_spoken: bool,
@@ -568,17 +569,26 @@ impl Facts {
         let is_of_state = rule.hook.is_some_and(|it| it != Hook::FlowStart);
         let is_of_messages =
             asks_of_messages || rule.untold.is_some() || header.is_transactional || is_of_state;
+        let asks_what_is_spoken = !rule.spoken.is_empty()
+            && rule.buffers.is_empty()
+            && rule.messages.is_empty()
+            && rule.app_events.is_empty();
         Self {
             is_of_application: header.protocol.is_application() || asks_of_messages,
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
             joins_hosts: is_of_addresses && rule.bits.iter().any(is_of_hosts),
-            is_of_decision: !rule.spoken.is_empty()
-                && rule.buffers.is_empty()
+            is_of_decision: asks_what_is_spoken
                 && rule.tests.is_empty()
-                && rule.messages.is_empty()
-                && rule.app_events.is_empty(),
+                && rule.flow.established.is_none()
+                && rule.flow.phases.is_none()
+                && !rule.flow.is_of_each_packet
+                && rule.flow_counts.is_empty()
+                && rule.stream_sizes.is_empty()
+                && rule.texts.is_empty()
+                && !rule.bits.iter().any(|it| it.verb.is_condition()),
+            hears_speech: asks_what_is_spoken,
             is_of_operation: header.protocol == Protocol::Rdma && !rule.needs_packet,
             is_of_messages,
             is_of_spoken: header.protocol.is_application()
@@ -651,6 +661,11 @@ impl Rule {
     /// Whether it asks for nothing but what is spoken: it matches when that is decided.
     pub fn is_of_decision(&self) -> bool {
         self.facts.is_of_decision
+    }
+
+    /// Whether it asks of each packet what is spoken by then, and nothing of what is said.
+    pub(crate) fn hears_speech(&self) -> bool {
+        self.facts.hears_speech && !self.facts.is_of_decision
     }
 
     /// Whether it looks into the payload of an RDMA operation, whatever its packets.

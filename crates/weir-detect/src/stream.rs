@@ -130,6 +130,18 @@ impl Stream {
         self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
     }
 
+    /// Bytes of it that the receiver has, and the number behind the last of them, where known.
+    pub(crate) fn acknowledged(&self) -> (u64, Option<u32>) {
+        let open = self.next.zip(self.acknowledged).map(|(next, it)| next.wrapping_sub(it) as i32);
+        let open = open.map_or(u64::MAX, |it| it.max(0) as u64);
+        (self.len().saturating_sub(open), self.acknowledged)
+    }
+
+    /// The number of the byte that comes next.
+    pub(crate) fn next(&self) -> Option<u32> {
+        self.next
+    }
+
     /// A byte that comes when the receiver's window seems closed: a probe (RFC 9293 s3.8.6.1),
     /// which may meet the window that opens. Whether another byte came so before: nobody knows
     /// which of them the receiver takes.

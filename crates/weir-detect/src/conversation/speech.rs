@@ -25,6 +25,24 @@ impl Conversation {
         Speech { sides, first: self.change.map_or(last, |it| Speaks::Is(it.from)), last }
     }
 
+    /// The same, as far as those who it is said to have acknowledged what told it.
+    pub(crate) fn speech_heard(&self) -> Speech {
+        let is_told = self.told_by.is_some_and(|(side, end)| {
+            let (_, behind) = self.streams[side].acknowledged();
+            behind.is_some_and(|it| it.wrapping_sub(end) as i32 >= 0)
+        });
+        if !is_told {
+            return Speech::default();
+        }
+        let mut speech = self.speech();
+        for (side, spoken) in speech.sides.iter_mut().enumerate() {
+            if self.streams[side].acknowledged().0 <= self.begins[side] {
+                *spoken = Speaks::Unknown;
+            }
+        }
+        speech
+    }
+
     /// What is spoken beside what the flow is told to speak, by EVE's names.
     pub(crate) fn spoken(&self) -> SpokenBeside {
         let speech = self.speech();

@@ -4,7 +4,6 @@ use super::Detector;
 use crate::buffers::event::AppEvent;
 use crate::dataset::Change;
 use crate::decode::Event;
-use crate::evaluate::TEXT_LEN_MAX;
 use crate::flow::{Flow, FlowSlot};
 use crate::record::{
     AnomalyRecord, ApplicationRecord, HttpRecord, Object, SpokenBeside, UnitRecord,
@@ -92,7 +91,7 @@ impl Detector {
     /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
     pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        self.evaluator.tell(conversation.so_far(number)?, number)
+        self.evaluator.told_of(conversation.so_far(number)?, number)
     }
 
     /// What is spoken in a flow beside that.

@@ -22,9 +22,10 @@ use crate::rule::{
 };
 use crate::ruleset::RuleSet;
 use crate::state::Verdict;
+use crate::value::Object;
 
 /// Bytes of a text that is told with an alert, at most.
-pub(crate) const TEXT_LEN_MAX: usize = 2048;
+const TEXT_LEN_MAX: usize = 2048;
 /// Counters of flows have so many bits.
 const WRAPS: i64 = u32::MAX as i64;
 
@@ -441,7 +442,7 @@ impl Evaluator {
     /// What is told with an alert of a message that is no unit.
     fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
         let message = sight.message?;
-        let told = self.tell(message, number)?;
+        let told = self.told_of(message, number)?;
         let number = (!matches!(message, Message::Frame(_))).then_some(number);
         let files = match message {
             Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
@@ -451,7 +452,11 @@ impl Evaluator {
     }
 
     /// What alerts tell of a message, by the name of EVE's object.
-    pub(crate) fn tell(&self, message: Message<'_>, number: u64) -> Option<(&'static str, Object)> {
+    pub(crate) fn told_of(
+        &self,
+        message: Message<'_>,
+        number: u64,
+    ) -> Option<(&'static str, Object)> {
         let (name, mut object) = message.object(number)?;
         object.shorten(TEXT_LEN_MAX);
         if let (Message::Http(http, _), true) = (message, self.limits.tells_bodies) {

@@ -119,7 +119,9 @@ impl Evaluator {
                 self.counters.candidates_lost += u64::from(!transaction.wait(side, *index));
             }
         }
-        transaction.let_go(side);
+        if !self.limits.tells_bodies {
+            transaction.let_go(side);
+        }
         self.number = 0;
         self.candidates = candidates;
         outcome

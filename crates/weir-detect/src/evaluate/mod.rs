@@ -15,7 +15,6 @@ mod sessions;
 mod sharing;
 mod units;
 
-pub(crate) use consequences::TEXT_LEN_MAX;
 pub use replacements::Replacement;
 
 use std::ops::ControlFlow;
@@ -38,7 +37,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
+use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Speaks, Speech};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
 
@@ -147,6 +146,8 @@ struct Scene<'a> {
     /// The one that rules about packets hear of.
     heard: Option<Protocol>,
     speech: Speech,
+    /// The same, as rules about packets hear of it.
+    speech_heard: Speech,
     /// Bytes of the two sides' streams so far, SYNs counted as one.
     stream_sizes: [u64; 2],
     /// With this packet it is decided what its side speaks.
@@ -163,8 +164,8 @@ impl<'a> Scene<'a> {
         (flow, progress): (&mut Flow, &Progress),
         waits: bool,
     ) -> Self {
-        let is_new = flow.told.application.is_none();
-        let is_first = flow.packets[direction.index()] == 1;
+        // Of datagrams the first two of a side count, as for Suricata.
+        let is_first = flow.packets[direction.index()] <= 2;
         let is_decided = if view.is_tcp() { progress.is_decided } else { is_first };
         let application = match (&flow.conversation, &flow.dialogue) {
             (Some(conversation), _) => conversation.protocol(),
@@ -178,14 +179,35 @@ impl<'a> Scene<'a> {
             Some(conversation) => (conversation.sizes(), conversation.speech()),
             None => ([0; 2], Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
         };
+        let speech_heard = match &flow.conversation {
+            Some(conversation) if waits => conversation.speech_heard(),
+            _ => speech,
+        };
         if application.is_none() {
             flow.told.has_failed |= match &flow.conversation {
                 Some(_) => speech.sides == [Speaks::Failed; 2],
                 None => view.is_of(Protocol::Udp),
             };
         }
-        let heard = application.filter(|_| !(waits && is_new && view.is_tcp()));
-        Self { rules, now, direction, view, application, heard, speech, stream_sizes, is_decided }
+        let is_heard = !(waits && view.is_tcp()) || speech_heard.last != Speaks::Unknown;
+        let heard = application.filter(|_| is_heard);
+        Self {
+            rules,
+            now,
+            direction,
+            view,
+            application,
+            heard,
+            speech,
+            speech_heard,
+            stream_sizes,
+            is_decided,
+        }
+    }
+
+    /// What is spoken, as far as the rule may know.
+    fn speech_for(&self, rule: &Rule) -> &Speech {
+        if rule.hears_speech() { &self.speech_heard } else { &self.speech }
     }
 
     /// Which of the payload's patterns may matter.
