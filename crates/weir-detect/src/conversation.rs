@@ -643,7 +643,7 @@ impl Application {
 
 impl Heard {
     fn of(digests: FileDigests, limits: &Limits) -> Self {
-        let said = Said { is_inline: limits.sees_all, ..Said::with_digests(digests) };
+        let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
         let bodies = limits.bodies.map(|kept| BodyWanted { digests, kept });
         Self { said, bodies, choice: limits.applications, ..Self::default() }
     }

@@ -25,6 +25,9 @@ pub struct Limits {
     /// Whether all that a side sends comes by here before the other acknowledges it, so that an
     /// acknowledgment of more is none; who reads a capture may have missed packets.
     pub sees_all: bool,
+    /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
+    /// Implied by `sees_all`.
+    pub looks_at_pieces: bool,
     /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
     /// connection either, unless they are [`Packet::is_verified`].
     pub checks_segments: bool,
@@ -79,6 +82,13 @@ pub struct Limits {
     pub http_headers: [bool; 2],
 }
 
+impl Limits {
+    /// Whether rules look at each piece of what is said as it comes.
+    pub(crate) fn is_hasty(&self) -> bool {
+        self.sees_all || self.looks_at_pieces
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -107,6 +117,7 @@ impl Default for Limits {
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
             tells_bodies: false,
+            looks_at_pieces: false,
             ignores_vlans: false,
             http_headers: [false; 2],
         }

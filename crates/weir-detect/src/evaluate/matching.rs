@@ -94,7 +94,10 @@ impl Evaluator {
                 // The last message before another protocol began.
                 || sight.message.is_some_and(|it| protocol.means(it.protocol())))
             && (rule.spoken.is_empty() || view.may_speak())
-            && rule.spoken.iter().all(|it| it.holds(scene.direction.index(), scene.speech_for(rule)))
+            && rule
+                .spoken
+                .iter()
+                .all(|it| it.holds(scene.direction.index(), scene.speech_for(rule)))
             && (scene.is_decided || !rule.is_of_decision())
             && rule.hook.is_none_or(|it| match it {
                 Hook::FlowStart => flow.packets[scene.direction.index()] == 1,

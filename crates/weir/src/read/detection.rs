@@ -221,6 +221,7 @@ impl<W: Write> Detection<W> {
             looks_into_encrypted: options.looks_into_encrypted,
             stream_depth: options.stream_depth,
             refuses_invalid: options.drops_invalid,
+            looks_at_pieces: options.is_inline,
             checks_segments: options.checksums != Checksums::Trusted,
             ..usual
         };
@@ -576,6 +577,9 @@ impl<W: Write> Look<W> {
         let mut event = eve::of_packet(now, "drop", self.seen.packets, layer);
         if let Some(view) = view {
             let id = sink::flow_id(&view);
+            let dropper = alerts.iter().find(|it| it.blocked != Blocked::No);
+            let transaction = dropper.and_then(|it| it.transaction.as_ref()?.number);
+            transaction.map(|it| event.insert("tx_id".into(), it.into()));
             let is_of_flow = !matches!(reason, "tunnel packet drop" | "stream error");
             if self.options.events.first_drops
                 && self.dropped.len() < DROPPED_MAX

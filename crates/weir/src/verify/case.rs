@@ -120,7 +120,8 @@ impl Check {
 
     /// What is written beside the known keys: of `stats`, the counters.
     pub fn others(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.others.iter().map(|(name, value)| (name.as_str(), value))
+        let others = self.others.iter().map(|(name, value)| (name.as_str(), value));
+        others.filter(|it| it.0 != "requires")
     }
 }
 
@@ -189,7 +190,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         folder: folder.to_owned(),
         capture: PathBuf::new(),
         rules: Vec::new(),
-        settings: settings_of(folder)?,
+        settings: settings_in(&folder.join("suricata.yaml"))?,
         has_settings: folder.join("suricata.yaml").exists(),
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
@@ -224,7 +225,7 @@ impl Case {
         while let Some(word) = words.next() {
             let mut set = |text: &str| {
                 let (name, value) = text.split_once('=').unwrap_or((text, "yes"));
-                self.settings.insert(name.to_owned(), Value::String(value.trim().to_owned()));
+                set_setting(&mut self.settings, name, value.trim());
             };
             match word.as_str() {
                 "--simulate-ips" => self.is_inline = true,
@@ -233,6 +234,10 @@ impl Case {
                 "--init-errors-fatal" => self.is_strict = true,
                 "--set" => set(words.next().context("--set without a value")?),
                 "-r" => self.capture = self.folder.join(place(words.next())),
+                "-c" => {
+                    self.settings = settings_in(&self.folder.join(place(words.next())))?;
+                    self.has_settings = true;
+                }
                 "-S" => self.rules.push(self.folder.join(place(words.next()))),
                 it if it.starts_with(DATA_FOLDER) => {
                     let below = it[DATA_FOLDER.len()..].trim_start_matches('/');
@@ -430,15 +435,50 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// The settings of the folder's suricata.yaml, by dotted names.
-fn settings_of(folder: &Path) -> Result<BTreeMap<String, Value>> {
+/// The settings of a suricata.yaml, by dotted names; none where there is no such file.
+fn settings_in(file: &Path) -> Result<BTreeMap<String, Value>> {
     let mut settings = BTreeMap::new();
-    let file = folder.join("suricata.yaml");
     if file.exists() {
-        flatten(&Value::Object(yaml::keys(&file)?), String::new(), &mut settings);
+        flatten(&Value::Object(yaml::keys(file)?), String::new(), &mut settings);
     }
     Ok(settings)
 }
+
+/// Sets what `--set` names. Numbers in a name are places of lists: `outputs.1.eve-log.filename`.
+fn set_setting(settings: &mut BTreeMap<String, Value>, name: &str, value: &str) {
+    let value = Value::String(value.to_owned());
+    let parts: Vec<&str> = name.split('.').collect();
+    let place = parts.iter().position(|it| it.parse::<usize>().is_ok()).unwrap_or_default();
+    if place == 0 {
+        settings.insert(name.to_owned(), value);
+        return;
+    }
+    let list = settings.entry(parts[..place].join(".")).or_insert_with(|| Value::Array(Vec::new()));
+    let mut at = list;
+    for part in &parts[place..] {
+        at = match part.parse::<usize>() {
+            Ok(number) if number < LIST_MAX => {
+                if !at.is_array() {
+                    *at = Value::Array(Vec::new());
+                }
+                let Value::Array(list) = at else { return };
+                list.resize_with(list.len().max(number + 1), Value::default);
+                &mut list[number]
+            }
+            Ok(_) => return,
+            Err(_) => {
+                if !at.is_object() {
+                    *at = Value::Object(serde_json::Map::new());
+                }
+                &mut at[*part]
+            }
+        };
+    }
+    *at = value;
+}
+
+/// Places of a list that `--set` names, at most.
+const LIST_MAX: usize = 1024;
 
 fn flatten(value: &Value, name: String, out: &mut BTreeMap<String, Value>) {
     match value {
@@ -468,6 +508,24 @@ mod tests {
         assert!(unmet("files: [/etc/passwd]").is_some());
         assert!(unmet("lambda: os.cpu_count() > 8").is_some());
         assert!(unmet("min-version: 8.0.8").is_some() && unmet("lt-version: 8").is_some());
+    }
+
+    #[test]
+    fn settings_of_a_command_line_reach_into_lists() {
+        let mut settings = BTreeMap::new();
+        flatten(
+            &serde_json::json!({ "outputs": [{ "fast": {} }, { "eve-log": { "types": ["dns"] } }] }),
+            String::new(),
+            &mut settings,
+        );
+        set_setting(&mut settings, "outputs.1.eve-log.types.1", "tls");
+        set_setting(&mut settings, "outputs.1.eve-log.xff.enabled", "yes");
+        set_setting(&mut settings, "stream.inline", "no");
+        let log = serde_json::json!({ "types": ["dns", "tls"], "xff": { "enabled": "yes" } });
+        assert_eq!(settings["outputs"][1]["eve-log"], log);
+        assert_eq!(settings["stream.inline"], "no");
+        set_setting(&mut settings, "reputation-files.0", "one");
+        assert_eq!(settings["reputation-files"], serde_json::json!(["one"]));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(super) struct Dress {
     has_passwords: bool,
     /// Objects that alerts do without.
     left_out: Vec<&'static str>,
+    /// Parts of alerts that nobody asked for.
+    unasked: Vec<&'static str>,
     /// Parts of HTTP's object that alerts do without.
     bodies_left_out: Vec<String>,
     /// What rules say of themselves, by their generators and numbers.
@@ -48,9 +50,9 @@ impl Dress {
         let setting = |name: &str| eve(case).and_then(|it| it.get(name));
         let types = types(case);
         let of_alerts = |name: &str| settings(types.as_deref(), "alert", name);
-        let has_body = |name: &str| of_alerts(name).is_some_and(is_yes);
+        let is_asked = |name: &str| of_alerts(name).is_some_and(is_yes);
         let bodies = [("http-body", ""), ("http-body-printable", "_printable")];
-        let unasked = bodies.iter().filter(|it| !has_body(it.0));
+        let no_bodies = bodies.iter().filter(|it| !is_asked(it.0));
         let forwarded = setting("xff").filter(|it| it.get("enabled").is_some_and(is_yes));
         Ok(Self {
             has_metadata: setting("metadata").is_none_or(is_yes),
@@ -59,7 +61,8 @@ impl Dress {
                 .then(|| case.capture.display().to_string()),
             has_passwords: settings(types.as_deref(), "mqtt", "passwords").is_none_or(is_yes),
             left_out: left_out(of_alerts("metadata")),
-            bodies_left_out: unasked
+            unasked: unasked(&is_asked),
+            bodies_left_out: no_bodies
                 .flat_map(|it| {
                     ["request", "response"].map(|who| format!("http_{who}_body{}", it.1))
                 })
@@ -100,7 +103,9 @@ impl Dress {
     }
 
     fn put_on_alert(&self, event: &mut Map<String, Value>) {
-        event.retain(|name, _| !self.left_out.contains(&name.as_str()));
+        event.retain(|name, _| {
+            !self.left_out.contains(&name.as_str()) && !self.unasked.contains(&name.as_str())
+        });
         if let Some(http) = event.get_mut("http").and_then(Value::as_object_mut) {
             http.retain(|name, _| !self.bodies_left_out.contains(name));
         }
@@ -114,6 +119,27 @@ impl Dress {
             alert.insert("references".into(), json!(told.references));
         }
     }
+}
+
+/// Parts of alerts that come where somebody asks for them alone.
+fn unasked(is_asked: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
+    const PAYLOADS: [(&str, &str); 3] = [
+        ("payload", "payload"),
+        ("payload-printable", "payload_printable"),
+        ("payload-length", "payload_length"),
+    ];
+    let mut unasked: Vec<&str> =
+        PAYLOADS.iter().filter(|it| !is_asked(it.0)).map(|it| it.1).collect();
+    if unasked.len() == PAYLOADS.len() {
+        unasked.push("stream");
+    }
+    if !is_asked("packet") {
+        unasked.extend(["packet", "packet_info"]);
+    }
+    if !is_asked("verdict") {
+        unasked.push("verdict");
+    }
+    unasked
 }
 
 /// Objects that alerts do without, as `metadata` of `alert` says: all of them, or those of

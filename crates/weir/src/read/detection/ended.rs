@@ -47,9 +47,12 @@ impl<W: Write> Look<W> {
         let over = Some(record.vlans);
         let left = self.waiting.end(id);
         left.into_iter().for_each(|it| self.push_late(it, record.vlans));
-        record.http.iter().for_each(|it| self.http(it, over));
-        record.units.iter().for_each(|it| self.unit(it, over));
-        record.applications.iter().for_each(|it| self.application(it, over));
+        // Of what was dropped nobody knows how it would have ended.
+        if !(record.is_dropped && self.options.is_inline) {
+            record.http.iter().for_each(|it| self.http(it, over));
+            record.units.iter().for_each(|it| self.unit(it, over));
+            record.applications.iter().for_each(|it| self.application(it, over));
+        }
         let noted = eve::noted(record.marks.clone());
         if flow && !record.is_untold {
             let mut event = eve::flow(&record, community_seed);

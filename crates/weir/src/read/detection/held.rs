@@ -138,6 +138,8 @@ impl<W: Write> Look<W> {
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
         let mut held: Vec<Held> = Vec::new();
         for (_, mut of_flow) in std::mem::take(&mut self.held) {
+            // What was spoken was of interest when it was decided.
+            of_flow.retain(|it| !self.rules.rule(it.alert.rule).is_of_decision());
             of_flow.sort_by_key(|it| (it.alert.flow.to_server, it.alert.rule));
             for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
             {
