@@ -388,6 +388,18 @@ impl Conversation {
         (all.get(skip..).unwrap_or_default(), before + skip as u64)
     }
 
+    /// The last `count` bytes of it.
+    pub(crate) fn window_end(&self, side: usize, count: usize) -> (&[u8], u64) {
+        let (all, before) = self.window(side);
+        self.window_from(side, (before + all.len() as u64).saturating_sub(count as u64))
+    }
+
+    /// What a segment says where other bytes came before in its place: those, and its own where
+    /// nothing did; `None`: it says nothing else.
+    pub(crate) fn as_known(&self, side: usize, sequence: u32, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.streams[side].as_known(sequence, bytes)
+    }
+
     /// What a side said, gaps named, for whoever reads it.
     pub(crate) fn told(&self, side: usize) -> Vec<u8> {
         self.streams[side].told()

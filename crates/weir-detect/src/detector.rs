@@ -639,6 +639,17 @@ impl Detector {
         Some(conversation.told(direction.index()))
     }
 
+    pub(crate) fn as_known(
+        &self,
+        slot: FlowSlot,
+        direction: Direction,
+        sequence: u32,
+        bytes: &[u8],
+    ) -> Option<Vec<u8>> {
+        let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
+        conversation.as_known(direction.index(), sequence, bytes)
+    }
+
     /// The flow ended: its slot is free for another. A slot is handed back once.
     pub fn release(&mut self, slot: FlowSlot) {
         self.flows.release(slot);

@@ -497,6 +497,22 @@ impl Stream {
         ours.zip(&bytes[(behind - held).min(bytes.len())..]).any(|(ours, it)| ours != it)
     }
 
+    /// The bytes that came before in a segment's place, and its own where none did; `None`: they
+    /// are the same.
+    pub(crate) fn as_known(&self, sequence: u32, bytes: &[u8]) -> Option<Vec<u8>> {
+        let next = self.next?;
+        let first = next.wrapping_sub(self.window.len() as u32);
+        let pieces = self.waiting.iter().map(|it| (it.0, it.1.as_slice()));
+        let mut known = bytes.to_vec();
+        for (start, piece) in pieces.chain([(first, self.window.as_slice())]) {
+            let ahead = start.wrapping_sub(sequence) as i32;
+            let (skip, at) = (ahead.min(0).unsigned_abs() as usize, ahead.max(0) as usize);
+            let places = known.iter_mut().skip(at);
+            places.zip(piece.iter().skip(skip)).for_each(|(place, byte)| *place = *byte);
+        }
+        (known != bytes).then_some(known)
+    }
+
     /// Whether the bytes of a segment that begins `behind` bytes before the stream's end are others
     /// than those of the window, as far as they are in both.
     fn differs(&self, behind: usize, bytes: &[u8]) -> bool {

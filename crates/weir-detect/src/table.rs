@@ -210,6 +210,16 @@ impl FlowTable {
         detector.stream(entry.slot, entry.direction(from_first))
     }
 
+    /// What a TCP segment says where its sender said other bytes in the same place before: those,
+    /// and its own where nothing came; `None`: it says nothing else.
+    pub fn as_known(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+        let (key, from_first) = self.key(packet);
+        let entry = self.entries.get(&key)?;
+        let Transport::Tcp { sequence, .. } = packet.parsed.transport else { return None };
+        let payload = packet.parsed.payload(packet.bytes);
+        detector.as_known(entry.slot, entry.direction(from_first), sequence, payload)
+    }
+
     /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
     pub fn excuse(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
         let (key, _) = self.key(packet);

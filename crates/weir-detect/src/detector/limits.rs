@@ -28,6 +28,9 @@ pub struct Limits {
     /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
     /// Implied by `sees_all`.
     pub looks_at_pieces: bool,
+    /// Bytes of a stream before the end of each segment that rules look at again with it, whatever
+    /// they have matched there (Suricata's IPS mode); 0: what matched once does not count again.
+    pub looks_again: usize,
     /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
     /// connection either, unless they are [`Packet::is_verified`].
     pub checks_segments: bool,
@@ -118,6 +121,7 @@ impl Default for Limits {
             bodies: [BODY_LEN; 2],
             tells_bodies: false,
             looks_at_pieces: false,
+            looks_again: 0,
             ignores_vlans: false,
             http_headers: [false; 2],
         }

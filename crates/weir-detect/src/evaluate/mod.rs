@@ -518,7 +518,10 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let is_idle = progress.new + progress.rewritten == 0 && progress.island.is_none();
+        let again = self.limits.looks_again;
+        let is_again = again > 0 && progress.is_part && !scene.view.payload.is_empty();
+        let is_idle =
+            progress.new + progress.rewritten == 0 && progress.island.is_none() && !is_again;
         // The segment that reaches the stream's depth was looked at as a packet, to its end.
         let is_seen = !is_idle && !progress.is_opaque && !progress.reaches_depth;
         let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
@@ -545,6 +548,7 @@ impl Evaluator {
             // What matched once does not count again.
             let (window, before) = match since(&conversation.matched[side], *index) {
                 _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
+                _ if is_again => conversation.window_end(side, again),
                 Some(end) => conversation.window_from(side, end),
                 None => conversation.window(side),
             };
@@ -599,8 +603,9 @@ impl Evaluator {
         let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
         let new = progress.new + progress.rewritten;
         let new = island.map_or(new, |it| it.1.len());
+        let new = new.max(self.limits.looks_again.min(window.0.len()));
         let Self { candidates, scratch, .. } = self;
-        if self.is_scanned {
+        if self.is_scanned && self.limits.looks_again == 0 {
             candidates.append(&mut self.of_stream);
         } else {
             let of_what = (scene.direction, scene.kind(flow));

@@ -4,6 +4,7 @@ mod checksums;
 mod ended;
 mod excepted;
 mod held;
+mod known;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -44,6 +45,8 @@ use waiting::Waiting;
 const FLOWS_MAX: usize = 1 << 18;
 /// Flows that end with one packet, at most.
 const EXPIRED_MAX: usize = 8;
+/// Bytes of a stream that are looked at again inline (Suricata's `toserver-chunk-size`).
+const LOOKED_AT_AGAIN: usize = 2560;
 /// Alerts of one packet.
 const ALERTS_MAX: usize = 1 << 12;
 /// Flows whose first drop is remembered, at most; those beyond are told of with each.
@@ -222,6 +225,7 @@ impl<W: Write> Detection<W> {
             stream_depth: options.stream_depth,
             refuses_invalid: options.drops_invalid,
             looks_at_pieces: options.is_inline,
+            looks_again: if options.is_inline { LOOKED_AT_AGAIN } else { 0 },
             checks_segments: options.checksums != Checksums::Trusted,
             ..usual
         };
@@ -357,7 +361,8 @@ impl<W: Write> Look<W> {
             && unfinished(layer.bytes, layer.parsed.network_offset.into()).is_some()
     }
 
-    fn packet(&mut self, now: Time, layer: &Layer<'_>) {
+    /// Looks at a packet with the bytes that it has.
+    fn packet_as_it_is(&mut self, now: Time, layer: &Layer<'_>) {
         let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
         let Layer { bytes, parsed, source, .. } = layer;
