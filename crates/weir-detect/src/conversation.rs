@@ -61,8 +61,8 @@ pub(crate) struct Conversation {
     withheld: [Vec<(RuleIndex, u32, u32)>; 2],
     /// It is decided what a side speaks.
     is_decided: [bool; 2],
-    /// Whose bytes told what is spoken, and the number behind them.
-    told_by: Option<(usize, u32)>,
+    /// Whose bytes told what is spoken.
+    told_by: Option<ToldBy>,
     /// Transactions that a client began before its server told what is spoken, for its next packet.
     late: Vec<u64>,
     /// Transactions that the other side has brought further, for a side's next packet.
@@ -71,6 +71,15 @@ pub(crate) struct Conversation {
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
     pub(crate) wanted: FileDigests,
+}
+
+/// What told what is spoken.
+#[derive(Clone, Copy, Debug)]
+enum ToldBy {
+    /// A side's bytes, up to that number.
+    Side(usize, u32),
+    /// What both said, that it is nothing known.
+    Both([Option<u32>; 2]),
 }
 
 /// An agreement to speak another application.
@@ -197,7 +206,9 @@ impl Conversation {
             let refused = self.refuses_unacceptable(side, (view.payload, &header), limits);
             return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
+        let was_known = self.is_speech_known(side, limits);
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
+        progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
         progress.is_opaque |= is_opaque && !progress.is_renewed;
         if progress.refused.is_some() && seen & flags::SYN == 0 {
@@ -259,16 +270,19 @@ impl Conversation {
             self.put_off(1 - side, std::mem::take(&mut progress.said.later));
             let told = self.protocol();
             progress.event = unexpected.or(self.look_at_agreement(side, told, port));
-            let is_known = !matches!(self.application, Application::Unknown);
             let is_other = was != told && was.is_some();
-            if is_known && self.told_by.is_none() {
-                self.told_by = self.streams[side].next().map(|end| (side, end));
+            if self.told_by.is_none() {
+                self.told_by = match told {
+                    Some(_) => self.streams[side].next().map(|end| ToldBy::Side(side, end)),
+                    None if self.agreement.has_failed() => {
+                        Some(ToldBy::Both(self.streams.each_ref().map(Stream::next)))
+                    }
+                    None => None,
+                };
             }
             if is_other {
                 self.is_decided = [false; 2];
             }
-            let was_decided = std::mem::replace(&mut self.is_decided[side], is_known);
-            progress.is_decided = is_known && !was_decided;
         }
         if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
             self.close(side, &mut progress);

@@ -2,7 +2,7 @@
 
 use super::{Application, Change, Conversation};
 use crate::application::{self, Beginning, TransportProtocol};
-use crate::buffers::{http, http::http2, ssh, tls};
+use crate::buffers::{dns, http, http::http2, ssh, tls};
 use crate::rule::Protocol;
 
 /// First bytes of a stream after which an application that was not told is none that is known.
@@ -49,10 +49,15 @@ impl Conversation {
         }
         // At its port, but others speak there too who want to be taken for it.
         if is_dns && !request.is_empty() {
-            return match window.len() < DNS_BEGINNING_LEN {
-                true => Application::Unknown,
-                false => Application::Dns(Box::default()),
-            };
+            match window.first_chunk::<DNS_BEGINNING_LEN>() {
+                None => return Application::Unknown,
+                Some([high, low, header @ ..]) => {
+                    let length = usize::from(u16::from_be_bytes([*high, *low]));
+                    if dns::may_begin(header, length) {
+                        return Application::Dns(Box::default());
+                    }
+                }
+            }
         }
         // Servers may speak first, at length: the client tells.
         let of_http = if side == 0 { http::begins_with_any_method(request) } else { Some(false) };

@@ -1,6 +1,7 @@
 //! What each side speaks, at first and at last.
 
-use super::{Application, Conversation};
+use super::{Conversation, ToldBy};
+use crate::detector::Limits;
 use crate::record::SpokenBeside;
 use crate::rule::{Speaks, Speech};
 
@@ -9,7 +10,6 @@ impl Conversation {
     pub(crate) fn speech(&self) -> Speech {
         let last = match (self.protocol(), &self.application) {
             (Some(protocol), _) => Speaks::Is(protocol),
-            (None, Application::None) => Speaks::Failed,
             (None, _) if self.agreement.has_failed() => Speaks::Failed,
             (None, _) => Speaks::Unknown,
         };
@@ -22,25 +22,54 @@ impl Conversation {
                 other => other,
             }
         });
-        Speech { sides, first: self.change.map_or(last, |it| Speaks::Is(it.from)), last }
+        Speech { sides, first: self.change.map_or(Speaks::Unknown, |it| Speaks::Is(it.from)), last }
     }
 
     /// The same, as far as those who it is said to have acknowledged what told it.
     pub(crate) fn speech_heard(&self) -> Speech {
-        let is_told = self.told_by.is_some_and(|(side, end)| {
-            let (_, behind) = self.streams[side].acknowledged();
-            behind.is_some_and(|it| it.wrapping_sub(end) as i32 >= 0)
-        });
+        let mut speech = self.speech();
+        let is_heard = [0, 1].map(|it| self.streams[it].acknowledged().0 > self.begins[it]);
+        let has = |side: usize, end: Option<u32>| {
+            let behind = self.streams[side].acknowledged().1;
+            end.zip(behind).is_some_and(|(end, it)| it.wrapping_sub(end) as i32 >= 0)
+        };
+        let is_told = match self.told_by {
+            None => false,
+            Some(ToldBy::Side(side, end)) => has(side, Some(end)),
+            Some(ToldBy::Both(ends)) => has(0, ends[0]) && has(1, ends[1]),
+        };
         if !is_told {
             return Speech::default();
         }
-        let mut speech = self.speech();
-        for (side, spoken) in speech.sides.iter_mut().enumerate() {
-            if self.streams[side].acknowledged().0 <= self.begins[side] {
-                *spoken = Speaks::Unknown;
-            }
+        for (spoken, _) in speech.sides.iter_mut().zip(is_heard).filter(|it| !it.1) {
+            *spoken = Speaks::Unknown;
         }
         speech
+    }
+
+    /// Whether it is known what a side speaks, as far as rules about packets hear of it.
+    pub(super) fn is_speech_known(&self, side: usize, limits: &Limits) -> bool {
+        let speech = match limits.waits_for_acknowledgment {
+            true => self.speech_heard(),
+            false => self.speech(),
+        };
+        speech.sides[side] != Speaks::Unknown
+    }
+
+    /// Whether with a side's packet it is decided what it speaks, which was known before or not:
+    /// with its next packet once it is known, where acknowledgments count; otherwise with the one
+    /// that tells, and with the next too where what came before is looked at again.
+    pub(super) fn decide(&mut self, side: usize, was_known: bool, limits: &Limits) -> bool {
+        if self.is_decided[side] {
+            return false;
+        }
+        let is_known = was_known || self.is_speech_known(side, limits);
+        let is_told = match limits.waits_for_acknowledgment {
+            true => was_known,
+            false => is_known,
+        };
+        self.is_decided[side] = if limits.looks_again > 0 { was_known } else { is_told };
+        is_told
     }
 
     /// What is spoken beside what the flow is told to speak, by EVE's names.

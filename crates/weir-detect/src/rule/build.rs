@@ -211,7 +211,7 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
             });
             (has_place, true)
         }
-        (protocol, _, Some(_)) if protocol.is_application() => (false, true),
+        (protocol, Some(true), Some(_)) if protocol.is_application() => (false, true),
         // Of an operation, whose packets bring it piece by piece.
         (Protocol::Rdma, _, Some(_))
             if !collected.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen { .. })) =>

@@ -39,6 +39,7 @@ use super::exception::{Cause, Fate};
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
 pub use checksums::Checksums;
+use held::HeldOddity;
 use waiting::Waiting;
 
 /// Flows at a time; beyond, the one that has been silent longest ends.
@@ -104,6 +105,8 @@ struct Look<W> {
     units: Vec<UnitRecord>,
     /// Events of messages that wait to be acknowledged.
     waiting: Waiting,
+    /// What is odd about messages likewise, with its side, by flow.
+    odd: HashMap<u64, Vec<HeldOddity>>,
     /// The flow of the packet at hand, and whether its client sent it.
     at: Option<(u64, bool)>,
     /// Where the packet at hand is from, its VLANs, and where it is told the addresses of its
@@ -270,6 +273,7 @@ impl<W: Write> Detection<W> {
             last: Time::default(),
             held: HashMap::new(),
             units: Vec::new(),
+            odd: HashMap::new(),
             waiting: Waiting::default(),
             at: None,
             source: "wire/pcap",
@@ -405,6 +409,7 @@ impl<W: Write> Look<W> {
         self.is_passed = self.detector.is_passed();
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
         self.is_passed = false;
+        self.tell_odd(now, layer, &packet);
         self.anomalies(now, layer, &packet);
         self.tell_fate(now, (layer, &packet), (decision, is_dropped), &alerts);
         self.bypass_long(layer, &packet);
@@ -453,15 +458,20 @@ impl<W: Write> Look<W> {
         for event in of_stream {
             self.count(event.name());
             if self.options.tells_failed || !event.is_common() {
-                self.anomaly(now, layer, packet, Oddity::Packet(event));
+                let event = self.anomaly(now, layer, packet, Oddity::Packet(event));
+                event.into_iter().for_each(|it| self.push(it));
             }
         }
         for event in &layer.events {
-            self.anomaly(now, layer, packet, Oddity::Packet(*event));
+            let event = self.anomaly(now, layer, packet, Oddity::Packet(*event));
+            event.into_iter().for_each(|it| self.push(it));
         }
         let of_messages: Vec<_> = self.detector.app_events().to_vec();
         for event in of_messages {
-            self.anomaly(now, layer, packet, Oddity::Message(event.0, event.1));
+            let odd = Oddity::Message(event.0, event.1);
+            let Some(event) = self.anomaly(now, layer, packet, odd) else { continue };
+            let untold = self.hold_oddity(layer, packet, odd, event);
+            untold.into_iter().for_each(|it| self.push(it));
         }
     }
 
@@ -510,7 +520,14 @@ impl<W: Write> Look<W> {
         self.count("detect.alert");
     }
 
-    fn anomaly(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, odd: Oddity) {
+    /// The event of what is odd, if it is to be told.
+    fn anomaly(
+        &self,
+        now: Time,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        odd: Oddity,
+    ) -> Option<Event> {
         let wanted = self.options.events.anomaly;
         let is_wanted = match odd.names().0 {
             "applayer" => wanted.applayer,
@@ -518,7 +535,7 @@ impl<W: Write> Look<W> {
             _ => wanted.decode,
         };
         if !is_wanted {
-            return;
+            return None;
         }
         let mut event = eve::of_packet(now, "anomaly", self.seen.packets, layer);
         let application = self.flows.application(&self.detector, packet);
@@ -540,7 +557,7 @@ impl<W: Write> Look<W> {
         odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
         self.put_marks(&mut event, packet, &[]);
-        self.push(event);
+        Some(event)
     }
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.

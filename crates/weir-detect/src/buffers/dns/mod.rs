@@ -171,6 +171,14 @@ pub(crate) struct Record {
     data: (usize, usize),
 }
 
+/// Whether a message of that length may begin with such a header.
+pub(crate) fn may_begin(header: &[u8; HEADER_LEN], length: usize) -> bool {
+    let word = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
+    let least = HEADER_LEN + 2 * [4, 6, 8, 10].map(word).iter().sum::<usize>();
+    let is_answer = header[2] & 0x80 != 0;
+    least <= length && (is_answer || word(4) > 0)
+}
+
 /// The message that `bytes` are, whatever its flags; `None` where they are none.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
     let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;

@@ -3,12 +3,26 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use weir_detect::{Alert, Decision, Decoded, Packet};
+use weir_detect::record::Oddity;
+use weir_detect::{Alert, Decision, Decoded, Packet, Vlans};
 use weir_store::sink::eve as sink;
+use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 
+use super::super::eve::Event;
 use super::super::layers::Layer;
 use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
+
+/// Of a flow so much waits that is odd, at most; what is beyond is told at once.
+const ODD_MAX: usize = 1 << 10;
+
+/// What is odd about a message that nobody has acknowledged.
+pub(super) struct HeldOddity {
+    to_server: bool,
+    odd: Oddity,
+    /// As it is told if nobody ever does.
+    event: Event,
+}
 
 impl<W: Write> Look<W> {
     /// Tells alerts, but for those that wait until their receiver has acknowledged what they are
@@ -27,7 +41,7 @@ impl<W: Write> Look<W> {
             let rules = self.rules.clone();
             let is_of_stream = |it: &Alert| {
                 let rule = rules.rule(it.rule);
-                (it.is_stream && (waits || rule.is_of_stream())) || (waits && rule.is_of_decision())
+                it.is_stream && (waits || rule.is_of_stream())
             };
             let (held, told) = std::mem::take(alerts).into_iter().partition(is_of_stream);
             *alerts = told;
@@ -125,6 +139,55 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// Keeps what is odd about a message over TCP until its receiver has acknowledged it, where
+    /// that counts; gives the event back where it does not, or there is no room.
+    pub(super) fn hold_oddity(
+        &mut self,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        odd: Oddity,
+        event: Event,
+    ) -> Option<Event> {
+        let is_tcp = matches!(layer.parsed.transport, Transport::Tcp { .. });
+        if !self.options.waits || !is_tcp || self.odd.len() >= HELD_MAX {
+            return Some(event);
+        }
+        let Some(view) = self.flows.view(&self.detector, packet) else { return Some(event) };
+        let list = self.odd.entry(sink::flow_id(&view)).or_default();
+        if list.len() >= ODD_MAX {
+            return Some(event);
+        }
+        list.push(HeldOddity { to_server: view.to_server, odd, event });
+        None
+    }
+
+    /// Tells what is odd about messages that the packet acknowledges.
+    pub(super) fn tell_odd(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>) {
+        if self.odd.is_empty() {
+            return;
+        }
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let id = sink::flow_id(&view);
+        let Some(list) = self.odd.remove(&id) else { return };
+        let is_told = |it: &HeldOddity| it.to_server != view.to_server;
+        let (told, left): (Vec<_>, Vec<_>) = list.into_iter().partition(is_told);
+        if !left.is_empty() {
+            self.odd.insert(id, left);
+        }
+        for one in told {
+            let event = self.anomaly(now, layer, packet, one.odd);
+            event.into_iter().for_each(|it| self.push(it));
+        }
+    }
+
+    /// Tells what is odd about messages of a flow that is over, which nobody has acknowledged.
+    pub(super) fn tell_odd_late(&mut self, flow: u64, vlans: Vlans) {
+        for mut one in self.odd.remove(&flow).unwrap_or_default() {
+            one.event.remove("pcap_cnt");
+            self.push_late(one.event, vlans);
+        }
+    }
+
     /// Alerts that wait about bytes that their receiver takes for others are about nothing.
     pub(super) fn forget_rewritten(&mut self, packet: &Packet<'_>) {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
@@ -138,8 +201,6 @@ impl<W: Write> Look<W> {
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
         let mut held: Vec<Held> = Vec::new();
         for (_, mut of_flow) in std::mem::take(&mut self.held) {
-            // What was spoken was of interest when it was decided.
-            of_flow.retain(|it| !self.rules.rule(it.alert.rule).is_of_decision());
             of_flow.sort_by_key(|it| (it.alert.flow.to_server, it.alert.rule));
             for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
             {
