@@ -532,14 +532,18 @@ impl Conversation {
 
     /// What is told of a session of which nothing was told, when its beginning is over or, with
     /// `is_end`, however far it came: EVE's name for it, and what there is.
-    pub(crate) fn session_record(&mut self, is_end: bool) -> Option<(&'static str, Object)> {
+    pub(crate) fn session_record(
+        &mut self,
+        is_end: bool,
+        [tls, ssh]: [bool; 2],
+    ) -> Option<(&'static str, Object)> {
         match &mut self.application {
-            Application::Tls(session) if is_end || session.is_to_be_told() => {
+            Application::Tls(session) if is_end || session.is_to_be_told(tls) => {
                 let mut object = session.record()?;
                 object.put_some("from_proto", self.change.map(|it| it.from.name()));
                 Some(("tls", object))
             }
-            Application::Ssh(session) if is_end || session.is_to_be_told() => {
+            Application::Ssh(session) if is_end || session.is_to_be_told(ssh) => {
                 Some(("ssh", session.record()?))
             }
             _ => None,

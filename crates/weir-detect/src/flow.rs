@@ -380,7 +380,7 @@ impl Flow {
         let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
         let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
-        let session = self.conversation.as_mut().and_then(|it| it.session_record(true));
+        let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));
         let applications = session.map(|(kind, object)| ApplicationRecord {
             time: told.last,
             flow: view,

@@ -96,9 +96,11 @@ impl Session {
         self.sides.iter_mut().flat_map(|it| it.take_events(side)).collect()
     }
 
-    /// Whether both sides' beginnings are over, and nobody was told of it.
-    pub(crate) fn is_to_be_told(&self) -> bool {
-        !self.is_told && self.sides.iter().all(Banner::is_told)
+    /// Whether both sides' beginnings are over, or, for who wants it early, both have said what they
+    /// are, and nobody was told of it.
+    pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
+        let is_over = |it: &Banner| it.is_told() || (early && it.is_known());
+        !self.is_told && self.sides.iter().all(is_over)
     }
 
     /// What is told of it, once, if either side has said what it is.
@@ -353,7 +355,7 @@ mod tests {
         for (side, name) in ["client", "server"].into_iter().enumerate() {
             let mut session = Session::default();
             session.take(side, b"SSH-2.0-a\r\n");
-            assert!(!session.is_to_be_told());
+            assert!(!session.is_to_be_told(true));
             let told = session.record().unwrap();
             assert_eq!(told.iter().map(|it| it.0).collect::<Vec<_>>(), [name]);
             assert_eq!(session.record(), None, "once");

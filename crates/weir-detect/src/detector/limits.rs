@@ -25,6 +25,9 @@ pub struct Limits {
     /// Whether all that a side sends comes by here before the other acknowledges it, so that an
     /// acknowledgment of more is none; who reads a capture may have missed packets.
     pub sees_all: bool,
+    /// Whether sessions of TLS and SSH are told of as early as Suricata does: with the server's
+    /// certificate, and with both banners. What comes later is not told of them.
+    pub tells_early: [bool; 2],
     /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
     /// Implied by `sees_all`.
     pub looks_at_pieces: bool,
@@ -120,6 +123,7 @@ impl Default for Limits {
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
             tells_bodies: false,
+            tells_early: [false; 2],
             looks_at_pieces: false,
             looks_again: 0,
             ignores_vlans: false,

@@ -170,7 +170,12 @@ impl<'a> Scene<'a> {
         let application = match (&flow.conversation, &flow.dialogue) {
             (Some(conversation), _) => conversation.protocol(),
             (None, Some(dialogue)) => Some(dialogue.protocol),
-            (None, None) => (!progress.messages.is_empty()).then_some(Protocol::Dns),
+            // A datagram that is no message does not end what is spoken.
+            (None, None) => {
+                let is_dns = !progress.messages.is_empty()
+                    || flow.told.application == Some(Protocol::Dns.name());
+                is_dns.then_some(Protocol::Dns)
+            }
         };
         if let Some(protocol) = application {
             flow.told.speaks(protocol.name());

@@ -195,6 +195,8 @@ pub struct Options {
     pub bodies: [Option<usize>; 2],
     /// Applications that are not looked for, or not taken apart.
     pub applications: ApplicationChoice,
+    /// Sessions of TLS, and of SSH, are told of as early as Suricata does.
+    pub tells_early: [bool; 2],
     /// Alerts about HTTP tell its bodies.
     pub tells_bodies: bool,
     /// The names, in lower case, of others that it has of both.
@@ -227,6 +229,7 @@ impl<W: Write> Detection<W> {
             looks_into_encrypted: options.looks_into_encrypted,
             stream_depth: options.stream_depth,
             refuses_invalid: options.drops_invalid,
+            tells_early: options.tells_early,
             looks_at_pieces: options.is_inline,
             looks_again: if options.is_inline { LOOKED_AT_AGAIN } else { 0 },
             checks_segments: options.checksums != Checksums::Trusted,

@@ -113,7 +113,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
     if let Some(why) = shell(&[], before) {
         return Ok(Ok(vec![why]));
     }
-    let (events, refused) = run::events(&case, made.path())?;
+    let run::Run { events, refused, log } = run::run(&case, made.path())?;
     let is_fatal = case.is_strict || (case.is_usual && case.exit_code != 0);
     let code = i64::from(is_fatal && !refused.is_empty());
     if code != case.exit_code {
@@ -122,7 +122,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
         return Ok(Ok(reasons));
     }
     outputs::write(&case, &events, made.path())?;
-    outputs::write_log(&refused, made.path())?;
+    outputs::write_log(&log, made.path())?;
     if let Some(why) = shell(&events, between) {
         return Ok(Ok(vec![why]));
     }

@@ -50,15 +50,15 @@ fn is_of(kinds: Option<&Vec<Value>>, event: &Value) -> bool {
     kinds.is_none_or(|it| names(it, &event["event_type"]))
 }
 
-/// Writes what a run says of itself, the rules that do not run, as text and as events: in our own
-/// words, so that only who looks for none or for how many finds what it is about.
-pub(super) fn write_log(refused: &[String], folder: &Path) -> Result<()> {
-    let text: String = refused.iter().map(|it| format!("Error: detect: {it}\n")).collect();
-    let event = |message: &String| {
-        let engine = json!({ "message": message });
-        format!("{}\n", json!({ "event_type": "engine", "log_level": "Error", "engine": engine }))
+/// Writes what a run says of itself, as text and as events. Why a rule does not run it says in our
+/// own words, so that who looks for Suricata's finds nothing.
+pub(super) fn write_log(log: &[(&str, String)], folder: &Path) -> Result<()> {
+    let text: String = log.iter().map(|it| format!("{}: detect: {}\n", it.0, it.1)).collect();
+    let event = |(level, message): &(&str, String)| {
+        let engine = json!({ "message": message, "module": "detect" });
+        format!("{}\n", json!({ "event_type": "engine", "log_level": level, "engine": engine }))
     };
-    let events: String = refused.iter().map(event).collect();
+    let events: String = log.iter().map(event).collect();
     for (name, text) in [("suricata.log", &text), ("suricata.json", &events)] {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -72,6 +72,16 @@ fn names(kinds: &[Value], kind: &Value) -> bool {
     kinds.iter().any(|it| it == kind || it.get(kind).is_some())
 }
 
+/// EVE's time as fast.log writes it: `11/14/2023-22:13:20.000000`.
+fn time(of_eve: &str) -> String {
+    let (date, rest) = of_eve.split_once('T').unwrap_or((of_eve, ""));
+    let clock = rest.split(['+', 'Z']).next().unwrap_or_default();
+    match date.split('-').collect::<Vec<_>>()[..] {
+        [year, month, day] => format!("{month}/{day}/{year}-{clock}"),
+        _ => of_eve.to_owned(),
+    }
+}
+
 /// The line of fast.log for an event, where it is an alert.
 fn fast(event: &Value) -> Option<String> {
     let alert = event.get("alert").filter(|_| event["event_type"] == "alert")?;
@@ -81,17 +91,19 @@ fn fast(event: &Value) -> Option<String> {
         None => format!("{}:0", text(&event[address])),
     };
     let action = if alert["action"] == "blocked" { "[Drop] " } else { "" };
+    let class = text(&alert["category"]);
+    let class = if class.is_empty() { "(null)" } else { &class };
     let mut line = String::new();
     // Writing to memory does not fail.
     let _ = writeln!(
         line,
         "{}  {action}[**] [{}:{}:{}] {} [**] [Classification: {}] [Priority: {}] {{{}}} {} -> {}",
-        text(&event["timestamp"]),
+        time(event["timestamp"].as_str().unwrap_or_default()),
         alert["gid"],
         alert["signature_id"],
         alert["rev"],
         text(&alert["signature"]),
-        text(&alert["category"]),
+        class,
         alert["severity"],
         text(&event["proto"]),
         end("src_ip", "src_port"),

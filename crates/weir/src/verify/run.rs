@@ -11,7 +11,9 @@ use weir_detect::fragments::Policy;
 use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
-use weir_detect::{Action, ApplicationChoice, FileDigests, LoadOptions, Variables, Wanted};
+use weir_detect::{
+    Action, ApplicationChoice, FileDigests, LoadOptions, LoadReport, Variables, Wanted,
+};
 use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
@@ -24,9 +26,17 @@ use crate::rules::{self, classes, yaml};
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
 const ALERTS_OF_PACKET_MAX: usize = 15;
 
-/// The events of `case`, and the rules that do not run. Sets that rules change are kept in the
-/// folder that it names, or in `made`.
-pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String>)> {
+/// What came of a run.
+pub(super) struct Run {
+    pub(super) events: Vec<Value>,
+    /// The rules that do not run, and why.
+    pub(super) refused: Vec<String>,
+    /// What the run says of itself: how severe that is, and what.
+    pub(super) log: Vec<(&'static str, String)>,
+}
+
+/// Runs `case`. Sets that rules change are kept in the folder that it names, or in `made`.
+pub(super) fn run(case: &Case, made: &Path) -> Result<Run> {
     let datasets = case.data_folder.clone().unwrap_or_else(|| made.to_owned());
     let mut text = rules::read(&case.rules, variables(case))?;
     text.read_kept(&datasets)?;
@@ -44,8 +54,9 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
         format!("rule {sid} does not run: {}: {}", it.keyword, it.reason)
     });
     let refused: Vec<String> = wrong_policy(case).into_iter().chain(refused).collect();
+    let log = log(case, &loaded.report, &refused)?;
     if case.is_check {
-        return Ok((Vec::new(), refused));
+        return Ok(Run { events: Vec::new(), refused, log });
     }
     let dress = Dress::new(case, &loaded.rules)?;
     let mut out = Vec::new();
@@ -57,7 +68,40 @@ pub(super) fn events(case: &Case, made: &Path) -> Result<(Vec<Value>, Vec<String
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
     dress.put(&mut events);
-    Ok((events, refused))
+    Ok(Run { events, refused, log })
+}
+
+/// What a run says of the rules: of each that does not run, which it is, in Suricata's words, and
+/// why, in ours; and how many do.
+fn log(
+    case: &Case,
+    report: &LoadReport,
+    refused: &[String],
+) -> Result<Vec<(&'static str, String)>> {
+    let mut log = Vec::new();
+    let texts = case.rules.iter().map(|it| text(it)).collect::<Result<Vec<_>>>()?;
+    let (skipped, failed): (Vec<_>, Vec<_>) =
+        report.refused.iter().partition(|it| it.keyword == "requires");
+    for refusal in &failed {
+        let source = case.rules.iter().position(|it| it.as_os_str() == refusal.source.as_str());
+        let line = source.and_then(|it| texts[it].lines().nth(refusal.line.checked_sub(1)?));
+        let Some(line) = line else { continue };
+        let (line, source, number) = (line.trim(), &refusal.source, refusal.line);
+        let what =
+            format!("error parsing signature \"{line}\" from file {source} at line {number}");
+        log.push(("Error", what));
+    }
+    log.extend(refused.iter().map(|it| ("Error", it.clone())));
+    let (files, failed, skipped) = (case.rules.len(), failed.len(), skipped.len());
+    let loaded = report.runnable;
+    log.push((
+        "Info",
+        format!(
+            "{files} rule files processed. {loaded} rules successfully loaded, {failed} rules \
+             failed, {skipped} rules skipped"
+        ),
+    ));
+    Ok(log)
 }
 
 /// The settings of EVE's file.
@@ -149,6 +193,7 @@ fn options(case: &Case) -> Options {
         digests: file_digests(types.as_deref()),
         dhcp_extended: settings(types.as_deref(), "dhcp", "extended").is_some_and(is_yes),
         applications: application_choice(case),
+        tells_early: [true, !has_hassh(case)],
         bodies: bodies(case),
         tells_bodies: ["http-body", "http-body-printable"]
             .iter()
@@ -375,6 +420,12 @@ fn size(text: &str) -> Option<u64> {
     let unit = units.iter().find_map(|(unit, bits)| Some((small.strip_suffix(unit)?, *bits)));
     let (digits, bits) = unit.unwrap_or((&small, 0));
     digits.trim().parse::<u64>().ok()?.checked_mul(1 << bits)
+}
+
+/// Whether what SSH offers counts: by a setting, or because a rule asks.
+fn has_hassh(case: &Case) -> bool {
+    let asks = |it: &PathBuf| fs::read(it).is_ok_and(|it| it.windows(5).any(|it| it == b"hassh"));
+    case.is_on("app-layer.protocols.ssh.hassh", false) || case.rules.iter().any(asks)
 }
 
 /// Bytes of HTTP's bodies that are kept; 0 is all.

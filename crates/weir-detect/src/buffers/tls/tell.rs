@@ -41,9 +41,11 @@ impl Session {
         said.hello.as_ref().map(|it| it.version).or(said.version)
     }
 
-    /// Whether its handshakes are over, and nobody was told of it.
-    pub(crate) fn is_to_be_told(&self) -> bool {
-        !self.is_told && self.sides.iter().all(|it| it.is_done)
+    /// Whether its handshakes are over, or, for who wants it early, the server's certificate came,
+    /// and nobody was told of it.
+    pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
+        let is_certified = early && self.sides[1].said.certificate.is_some();
+        !self.is_told && (is_certified || self.sides.iter().all(|it| it.is_done))
     }
 
     /// What is told of it, once.
