@@ -1,5 +1,6 @@
 //! Compiled rules: the order of evaluation, and the fast patterns of each buffer.
 
+mod end;
 mod flood;
 
 use std::collections::{BTreeMap, HashMap};

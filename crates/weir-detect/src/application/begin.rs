@@ -141,6 +141,11 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         [0x10, rest @ ..] if (is_client || port == PORT_MQTT) && is_mqtt(rest) => Protocol::Mqtt,
         // An answer that nobody asked for.
         [0x20, 2..=0x7f, 0 | 1, ..] if !is_client && port == PORT_MQTT => Protocol::Mqtt,
+        [0x30..=0x3d | 0x82 | 0xa2, rest @ ..]
+            if is_client && port == PORT_MQTT && is_mqtt_unintroduced(bytes[0], rest) =>
+        {
+            Protocol::Mqtt
+        }
         [b'R', b'F', b'B', b' ', b'0', ..] => Protocol::Rfb,
         [0x05, 0x64, ..] if port == 20_000 => Protocol::Dnp3,
         _ if is_rpc_nfs(bytes.get(4..).unwrap_or_default(), bytes.len()) => Protocol::Nfs,
@@ -194,6 +199,18 @@ fn is_dcerpc(bytes: &[u8]) -> bool {
 /// The header of C706 s12.5, of datagrams.
 fn is_dcerpc_datagram(bytes: &[u8]) -> bool {
     matches!(bytes, [4, 0..=10, _, _, order, 0..=4, ..] if order & 0xee == 0) && bytes.len() >= 80
+}
+
+/// What follows the first byte of PUBLISH, SUBSCRIBE or UNSUBSCRIBE of a client that sent no CONNECT
+/// (MQTT 3.1.1 s3.3, s3.8): a length, and a topic that fits into it.
+fn is_mqtt_unintroduced(first: u8, bytes: &[u8]) -> bool {
+    let Some(end) = bytes.iter().take(4).position(|it| it & 0x80 == 0) else { return false };
+    let length = bytes[..=end].iter().rev().fold(0, |all, it| all << 7 | usize::from(it & 0x7f));
+    let is_publish = first >> 4 == 3;
+    let before = if is_publish { 0 } else { 2 };
+    let topic = bytes.get(end + 1 + before..).and_then(|it| it.first_chunk::<2>());
+    let topic = topic.map(|it| usize::from(u16::from_be_bytes(*it)));
+    first & 0x06 != 0x06 && topic.is_some_and(|it| it > 0 && before + 2 + it <= length)
 }
 
 /// What follows the first byte of CONNECT (MQTT 3.1.1 s3.1).

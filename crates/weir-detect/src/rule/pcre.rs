@@ -100,6 +100,7 @@ fn buffer_of(flag: char) -> Option<Buffer> {
         'Y' => Buffer::HttpStatusMessage,
         'V' => Buffer::HttpUserAgent,
         'W' => Buffer::HttpHost,
+        'Z' => Buffer::HttpHostRaw,
         _ => return None,
     })
 }

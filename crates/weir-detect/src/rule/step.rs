@@ -63,8 +63,9 @@ impl Entropy {
     /// Whether that of `bytes` is as the rule says.
     pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         let Some(bytes) = bytes.get(self.offset..) else { return false };
-        let length = self.bytes.map_or(bytes.len(), |it| it.min(bytes.len()));
-        let entropy = entropy(&bytes[..length]);
+        // What is shorter than a rule wants it has none.
+        let bytes = self.bytes.map_or(Some(bytes), |count| bytes.get(..count));
+        let Some(entropy) = bytes.map(entropy) else { return false };
         let holds = match self.with_ends {
             true => self.first <= entropy && entropy <= self.last,
             false => self.first < entropy && entropy < self.last,

@@ -461,8 +461,13 @@ impl<W: Write> Look<W> {
         for event in of_stream {
             self.count(event.name());
             if self.options.tells_failed || !event.is_common() {
-                let event = self.anomaly(now, layer, packet, Oddity::Packet(event));
-                event.into_iter().for_each(|it| self.push(it));
+                let odd = Oddity::Packet(event);
+                let Some(event) = self.anomaly(now, layer, packet, odd) else { continue };
+                let untold = match odd.names().0 {
+                    "applayer" => self.hold_oddity(layer, packet, odd, event),
+                    _ => Some(event),
+                };
+                untold.into_iter().for_each(|it| self.push(it));
             }
         }
         for event in &layer.events {

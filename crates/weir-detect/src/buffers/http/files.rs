@@ -22,6 +22,9 @@ pub(crate) struct File {
 }
 heap_size!(File { name });
 
+/// What answers are told to be about whose request nobody saw, as Suricata has it.
+pub(super) const URI_NOT_SEEN: &[u8] = b"/libhtp::request_uri_not_seen";
+
 /// What files a body is to those who look for files.
 enum Content<'a> {
     /// None: requests send files by `POST` and `PUT` alone, as Suricata has it.
@@ -68,7 +71,8 @@ impl Transaction {
             Content::Whole => {}
         }
         let named = half.header(b"content-disposition").filter(|_| side == 1).and_then(file_name);
-        let path = || self.request.as_ref().map(Half::path).unwrap_or_default();
+        let unseen = if self.is_of_http2() { &[][..] } else { URI_NOT_SEEN };
+        let path = || self.request.as_ref().map_or(unseen, Half::path);
         let name = named.unwrap_or_else(path).to_vec();
         let size = half.is_complete.then_some(half.body_size);
         Cow::Owned(vec![File { name, size, place: None }])

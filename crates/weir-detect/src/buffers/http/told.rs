@@ -1,6 +1,7 @@
 //! What is told of a request and its response of HTTP/1: EVE's `http`.
 
 use super::Transaction;
+use super::files::URI_NOT_SEEN;
 use super::half::Half;
 use crate::rule::Buffer;
 use crate::value::{Object, Value, base64, printable};
@@ -35,6 +36,9 @@ pub(super) fn put_bodies(transaction: &Transaction, object: &mut Object) {
 
 pub(super) fn object(transaction: &Transaction) -> Object {
     let mut object = Object::default();
+    if transaction.request.is_none() {
+        object.put("url", URI_NOT_SEEN);
+    }
     for (side, name, buffer) in FIELDS {
         transaction.each(side, buffer, &mut |bytes| {
             let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());

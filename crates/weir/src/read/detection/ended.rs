@@ -54,6 +54,9 @@ impl<W: Write> Look<W> {
             record.units.iter().for_each(|it| self.unit(it, over));
             record.applications.iter().for_each(|it| self.application(it, over));
         }
+        if self.options.tells_failed {
+            self.alerts_at_end(&record);
+        }
         let noted = eve::noted(record.marks.clone());
         if flow && !record.is_untold {
             let mut event = eve::flow(&record, community_seed);
@@ -81,6 +84,18 @@ impl<W: Write> Look<W> {
                 event.extend(noted.clone());
                 self.push(event);
             }
+        }
+    }
+
+    /// Alerts of rules that ask what is spoken alone, about a connection that nobody closed.
+    fn alerts_at_end(&mut self, record: &FlowRecord) {
+        for alert in self.rules.clone().at_end(record) {
+            let mut event = sink::alert_event(&alert, &self.rules);
+            let is_mapped = record.view.initiator.address.starts_with(&[0; 10]);
+            event.insert("ip_v".into(), if is_mapped { 4 } else { 6 }.into());
+            self.seen.alerts += 1;
+            self.count("detect.alert");
+            self.push_late(event, record.vlans);
         }
     }
 
@@ -195,6 +210,9 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&view);
         self.at = Some((id, view.to_server));
         let told = self.waiting.take(id, view.to_server);
-        told.into_iter().for_each(|it| self.push_with_packet(it));
+        for mut event in told {
+            event.insert("timestamp".into(), sink::timestamp(self.last).into());
+            self.push_with_packet(event);
+        }
     }
 }
