@@ -269,7 +269,8 @@ impl Conversation {
             (progress.messages, progress.said) = heard.told();
             self.put_off(1 - side, std::mem::take(&mut progress.said.later));
             let told = self.protocol();
-            progress.event = unexpected.or(self.look_at_agreement(side, told, port));
+            progress.event =
+                unexpected.or(self.look_at_agreement(side, told, port, limits.applications));
             let is_other = was != told && was.is_some();
             if self.told_by.is_none() {
                 self.told_by = match told {
@@ -302,10 +303,11 @@ impl Conversation {
         side: usize,
         told: Option<Protocol>,
         port: u16,
+        choice: ApplicationChoice,
     ) -> Option<Event> {
         let (window, before) = self.streams[1 - side].window();
         let other = before + window.len() as u64;
-        self.agreement.look(side, self.streams[side].window(), other, told, port)
+        self.agreement.look(side, self.streams[side].window(), other, (told, port), choice)
     }
 
     /// A side says no more, or nobody hears it.

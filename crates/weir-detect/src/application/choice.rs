@@ -44,11 +44,6 @@ impl ApplicationChoice {
         self.off[usize::from(transport == TransportProtocol::Udp)] & bit(protocol) != 0
     }
 
-    /// Whether rules about it have nothing to look at.
-    pub(crate) fn is_nowhere(self, protocol: Protocol) -> bool {
-        self.off[0] & self.off[1] & bit(protocol) != 0
-    }
-
     /// Whether it is known, and not taken apart.
     pub(crate) fn is_unparsed(self, protocol: Protocol) -> bool {
         self.unparsed & bit(protocol) != 0
@@ -73,9 +68,7 @@ mod tests {
         choice.limit("no such", [true, true], Wanted::Nothing);
         assert!(choice.is_off(TransportProtocol::Udp, Protocol::Dns));
         assert!(!choice.is_off(TransportProtocol::Tcp, Protocol::Dns));
-        assert!(!choice.is_nowhere(Protocol::Dns) && choice.is_unparsed(Protocol::Ftp));
+        assert!(choice.is_unparsed(Protocol::Ftp) && !choice.is_unparsed(Protocol::Dns));
         assert!(!choice.is_off(TransportProtocol::Tcp, Protocol::Tcp));
-        choice.limit("dns", [true, false], Wanted::Nothing);
-        assert!(choice.is_nowhere(Protocol::Dns));
     }
 }

@@ -1,7 +1,7 @@
 //! Whether both sides of a connection begin the same application: what a client says and what a
 //! server says are told apart, and where they do not agree that is odd.
 
-use crate::application::behind_session_service;
+use crate::application::{ApplicationChoice, TransportProtocol, behind_session_service};
 use crate::buffers::{http, tls};
 use crate::decode::Event;
 use crate::rule::{Protocol, Speaks};
@@ -85,8 +85,8 @@ impl Agreement {
         side: usize,
         (window, before): (&[u8], u64),
         other_len: u64,
-        told: Option<Protocol>,
-        port: u16,
+        (told, port): (Option<Protocol>, u16),
+        choice: ApplicationChoice,
     ) -> Option<Event> {
         if self.is_over {
             return None;
@@ -95,7 +95,9 @@ impl Agreement {
         let greeting: &[u8] = if port == PORT_POP3 { b"+OK" } else { b"220" };
         self.is_greeted |= side == 1 && window.starts_with(greeting);
         if self.sides[side] == Begun::Open {
-            self.sides[side] = match begun(side, window) {
+            self.sides[side] = match begun(side, window)
+                .filter(|it| !choice.is_off(TransportProtocol::Tcp, *it))
+            {
                 Some(protocol) if before == 0 => Begun::Known(protocol),
                 _ if before == 0 && behind_session_service(window).is_none() => Begun::Open,
                 _ if before > 0 || is_long(side, window, port) => Begun::Other,
@@ -182,11 +184,11 @@ mod tests {
 
     fn said_at(port: u16, lines: &[(usize, &[u8])], told: Option<Protocol>) -> Vec<Event> {
         let (mut agreement, mut sides) = (Agreement::default(), [Vec::new(), Vec::new()]);
-        let mut found = Vec::new();
+        let (mut found, choice) = (Vec::new(), ApplicationChoice::default());
         for (side, bytes) in lines {
             sides[*side].extend_from_slice(bytes);
             let other = sides[1 - side].len() as u64;
-            found.extend(agreement.look(*side, (&sides[*side], 0), other, told, port));
+            found.extend(agreement.look(*side, (&sides[*side], 0), other, (told, port), choice));
         }
         found
     }

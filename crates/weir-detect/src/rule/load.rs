@@ -9,7 +9,6 @@ use super::syntax::{self, Line};
 use super::variables::{Groups, Variables};
 use super::{Action, BitScope, BitTest, BitVerb, HeaderTest, Rule, filters};
 use crate::alert::TextScope;
-use crate::application::ApplicationChoice;
 use crate::behaviour::{WATCHES_MAX, Watch};
 use crate::countries::Countries;
 use crate::dataset::{Definitions, KeptFiles, Texts};
@@ -49,8 +48,6 @@ pub struct LoadOptions {
     pub order: Option<[Action; 4]>,
     /// Numbers of rules that tell what they would drop, and drop nothing.
     pub would_drop: BTreeSet<u32>,
-    /// Applications that are not looked for: rules about them are refused.
-    pub applications: ApplicationChoice,
     /// Checksums are not looked at (captures of machines whose adapters compute them): no rule
     /// finds one wrong.
     pub ignores_checksums: bool,
@@ -189,8 +186,7 @@ impl RuleSet {
                 }
                 report.enabled += 1;
                 let result = read(&line, &mut context, gathered.rules.len())
-                    .and_then(|rule| watched(rule, &mut watches))
-                    .and_then(|rule| chosen(rule, options.applications));
+                    .and_then(|rule| watched(rule, &mut watches));
                 let place = (source.name.as_str(), line.number);
                 let refused = match result {
                     Ok(mut rule) => {
@@ -320,17 +316,6 @@ fn watched(mut rule: Rule, watches: &mut Vec<Watch>) -> Result<Rule, Refused> {
         *bit = place as u8;
     }
     Ok(rule)
-}
-
-/// Refuses a rule about an application that is not looked for.
-fn chosen(rule: Rule, choice: ApplicationChoice) -> Result<Rule, Refused> {
-    match choice.is_nowhere(rule.protocol()) {
-        true => {
-            let why = format!("`{}` is switched off", rule.protocol().name());
-            Err(Refused::new("protocol", why))
-        }
-        false => Ok(rule),
-    }
 }
 
 fn read(line: &Line, context: &mut Context<'_>, count: usize) -> Result<Rule, Refused> {

@@ -147,6 +147,22 @@ fn the_size_of_a_stream_is_known_to_rules_of_packets() {
 }
 
 #[test]
+fn what_is_shorter_than_a_rule_wants_has_no_entropy() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (http.user_agent; entropy:bytes 5, value >= 0; sid:1;)\n\
+         alert http any any -> any any (http.user_agent; entropy:bytes 5, value != 7; sid:2;)\n\
+         alert http any any -> any any (http.user_agent; entropy:bytes 3, value >= 0; sid:3;)\n\
+         alert http any any -> any any (pcre:\"/H\\.Example/Z\"; sid:4;)\n\
+         alert http any any -> any any (pcre:\"/h\\.example/Z\"; sid:5;)",
+    );
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHost: H.Example\r\nUser-Agent: abc\r\n\r\n");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [3, 4]);
+}
+
+#[test]
 fn the_entropy_of_a_stream_is_that_of_what_was_said() {
     let rule = "alert tcp any any -> any any (entropy:value > 1; sid:1;)";
     let mut bench = Bench::new(rule);

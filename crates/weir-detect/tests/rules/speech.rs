@@ -1,6 +1,8 @@
 //! What is spoken, by whom, and what is carried in what.
 
-use crate::bench::{Bench, refused};
+use weir_detect::Direction;
+
+use crate::bench::{Bench, CLIENT, SERVER, refused, udp};
 
 fn sorted(bench: &mut Bench) -> Vec<u32> {
     let mut found = bench.alerted();
@@ -68,6 +70,73 @@ fn what_comes_with_the_answer_to_starttls_and_is_no_tls_is_odd() {
     assert_eq!(sorted(&mut bench), []);
     bench.server(b"220 go\r\n250 ok\r\n");
     assert_eq!(sorted(&mut bench), [1, 2]);
+}
+
+#[test]
+fn that_nothing_known_is_spoken_takes_what_both_sides_say() {
+    for port in [9999, 53] {
+        let mut bench = Bench::new(
+            "alert tcp any any -> any any (app-layer-protocol:failed; sid:1;)\n\
+             alert tcp any any -> any any (app-layer-protocol:!tls; flow:established; sid:2;)\n\
+             alert tcp any any -> any any (app-layer-protocol:unknown; flow:established; sid:3;)",
+        );
+        bench.server_port = port;
+        bench.connect();
+        bench.alerted();
+        bench.client(&[0x90; 40]);
+        assert_eq!(sorted(&mut bench), [3], "a client alone, port {port}");
+        bench.server(&[0x91; 40]);
+        assert_eq!(sorted(&mut bench), [1, 2], "port {port}");
+        bench.client(&[0x92; 9]);
+        assert_eq!(sorted(&mut bench), [1, 2], "decided for the client too");
+        bench.client(&[0x92; 9]);
+        assert_eq!(sorted(&mut bench), [2], "once decided");
+    }
+}
+
+#[test]
+fn rules_that_ask_more_than_what_is_spoken_match_each_packet() {
+    let mut bench = Bench::new(
+        "alert udp any any -> any any (app-layer-protocol:dns; sid:1;)\n\
+         alert udp any any -> any any (app-layer-protocol:dns; flow:stateless; sid:2;)\n\
+         alert udp any any -> any any (app-layer-protocol:dns; dsize:>1; sid:3;)\n\
+         alert udp any any -> any any (app-layer-protocol:dns; flowbits:set,a; sid:4;)",
+    );
+    const ASKED: &[u8] = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
+    let mut send = |bytes| {
+        bench.send(Direction::Initiator, &udp(CLIENT, SERVER, 40_000, 53, bytes));
+        sorted(&mut bench)
+    };
+    // As with Suricata, of a side the first two count.
+    assert_eq!(send(ASKED), [1, 2, 3, 4]);
+    assert_eq!(send(ASKED), [1, 2, 3, 4]);
+    assert_eq!(send(ASKED), [2, 3]);
+    assert_eq!(send(b"no message"), [2, 3], "what is no message ends nothing");
+}
+
+#[test]
+fn what_is_spoken_all_along_was_not_there_before() {
+    let mut bench = Bench::new(
+        "alert tcp any any -> any any (app-layer-protocol:http,original; sid:1;)\n\
+         alert tcp any any -> any any (app-layer-protocol:http,final; sid:2;)",
+    );
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(sorted(&mut bench), [2]);
+}
+
+#[test]
+fn no_stream_is_each_packet_alone_in_applications_too() {
+    let mut bench = Bench::new(
+        "alert http any any -> any any (flow:to_server,no_stream; content:\"Host\"; sid:1;)\n\
+         alert http any any -> any any (flow:to_server; content:\"Host\"; sid:2;)\n\
+         alert http any any -> any any (flow:to_server,no_stream; content:\"st:\"; offset:0; \
+         depth:3; sid:3;)",
+    );
+    bench.connect();
+    bench.client(b"GET / HTTP/1.1\r\nHo");
+    bench.client(b"st: a\r\n\r\n");
+    assert_eq!(sorted(&mut bench), [2, 3]);
 }
 
 #[test]

@@ -138,7 +138,6 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
         None => options.classes = classes::built_in(),
     }
     options.reputation = reputation(case)?;
-    options.applications = application_choice(case);
     Ok(options)
 }
 

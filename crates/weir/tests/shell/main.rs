@@ -25,4 +25,5 @@ mod packs;
 mod read;
 mod top;
 mod verify;
+mod verify_settings;
 mod vpn;

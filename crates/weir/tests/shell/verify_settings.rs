@@ -1,0 +1,151 @@
+//! What tests in suricata-verify's format say of EVE and of applications: as Suricata 8.0.7 does it,
+//! which was asked.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::applications::{frames, write_capture};
+
+/// Segments that close a conversation.
+const CLOSING: usize = 3;
+
+/// Runs one test on that conversation, which is never closed if the test is called `open`; what
+/// fails.
+fn failures(name: &str, said: &str, rules: &str, yaml: &str, test: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings").join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut frames = frames(said);
+    if name == "open" {
+        frames.truncate(frames.len() - CLOSING);
+    }
+    write_capture(&folder.join("in.pcap"), &frames);
+    std::fs::write(folder.join("test.rules"), rules).unwrap();
+    std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+    std::fs::write(folder.join("test.yaml"), test).unwrap();
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 1, "{report:#}");
+    cases.iter().filter(|it| it["result"] != "passed").cloned().collect()
+}
+
+fn counts(list: &[(&str, u32)]) -> String {
+    let filters = list.iter().map(|(what, count)| {
+        format!("  - filter: {{count: {count}, match: {{event_type: alert, {what}}}}}\n")
+    });
+    format!("args: [-k none]\nchecks:\n{}", filters.collect::<String>())
+}
+
+const POST: &str = "tcp 80\n\
+    > POST /x HTTP/1.1\\r\\nHost: h\\r\\nX-Forwarded-For: 192.0.2.9, 192.0.2.7:80\\r\\n\
+    Content-Length: 5\\r\\n\\r\\nh\\x00llo\n\
+    < HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\nanswer\n";
+
+#[test]
+fn alerts_tell_what_settings_ask_for_and_no_more() {
+    let rules = "alert http any any -> any any (msg:\"m\"; http.uri; content:\"/x\"; \
+                 reference:url,weir.example/a; sid:1;)\n";
+    let log = |of_alert: &str, more: &str| {
+        format!(
+            "outputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n{more}      \
+             types:\n        - alert:\n{of_alert}        - http\n"
+        )
+    };
+    let all = log(
+        "            http-body: yes\n            payload-printable: yes\n            metadata: \
+         {rule: {raw: yes, reference: yes}}\n",
+        "      xff: {enabled: yes, mode: extra-data, deployment: reverse}\n",
+    );
+    let told = counts(&[
+        ("http.http_request_body: aABsbG8=", 1),
+        ("http.http_response_body: YW5zd2Vy", 1),
+        ("has-key: http.http_request_body_printable", 0),
+        ("alert.xff: 192.0.2.7, src_ip: 192.0.2.1", 1),
+        ("'alert.references[0]': 'https://weir.example/a'", 1),
+        ("alert.rule.__startswith: 'alert http any any -> any any (msg'", 1),
+        ("has-key: payload_printable", 1),
+        ("has-key: payload", 0),
+        ("has-key: packet", 0),
+        ("has-key: verdict", 0),
+    ]);
+    let none: &[Value] = &[];
+    assert_eq!(failures("told", POST, rules, &all, &told), none);
+    let overwritten = log(
+        "            payload: no\n",
+        "      xff: {enabled: yes, mode: overwrite, deployment: forward}\n",
+    );
+    let told = counts(&[
+        ("src_ip: 192.0.2.9", 1),
+        ("has-key: alert.xff", 0),
+        ("has-key: http.http_request_body", 0),
+        ("has-key: alert.rule", 0),
+        ("has-key: stream", 0),
+    ]);
+    assert_eq!(failures("overwritten", POST, rules, &overwritten, &told), none);
+}
+
+const ALERTS: &str = "outputs:\n  - eve-log: {enabled: yes, filename: eve.json, types: [alert]}\n";
+
+#[test]
+fn rules_that_ask_what_is_spoken_match_as_often_as_suricatas() {
+    let rules = "alert http any any -> any any (sid:1;)\n\
+                 alert http any any -> any any (flow:established; sid:2;)\n\
+                 alert tcp any any -> any any (app-layer-protocol:http; sid:3;)\n\
+                 alert tcp any any -> any any (app-layer-protocol:http; flow:established; sid:4;)\n";
+    let said = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+    let none: &[Value] = &[];
+    for (name, counted) in [("spoken", [6, 6, 2, 4]), ("spoken-ips", [7, 7, 4, 6])] {
+        let sids = [1, 2, 3, 4].map(|it| format!("alert.signature_id: {it}"));
+        let counted: Vec<(&str, u32)> = sids.iter().map(String::as_str).zip(counted).collect();
+        assert_eq!(failures(name, said, rules, ALERTS, &counts(&counted)), none);
+    }
+    // Nobody closes it: the first rule matches once more a side.
+    let late = counts(&[
+        ("alert.signature_id: 1, pkt_src: stream (flow timeout)", 2),
+        ("alert.signature_id: 2, pkt_src: stream (flow timeout)", 0),
+    ]);
+    assert_eq!(failures("open", said, rules, ALERTS, &late), none);
+}
+
+#[test]
+fn applications_that_are_off_are_not_known() {
+    let rules = "alert http any any -> any any (sid:1;)\n\
+                 alert tcp any any -> any any (flow:established,to_server; content:\"GET\"; sid:2;)\n\
+                 alert tcp any any -> any any (app-layer-protocol:failed; sid:3;)\n";
+    let said = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+    let none: &[Value] = &[];
+    for (name, enabled, of_http, messages) in
+        [("on", "yes", 6, 1), ("known", "detection-only", 6, 0), ("off", "no", 0, 0)]
+    {
+        let failed = if of_http == 0 { 2 } else { 0 };
+        let yaml = format!(
+            "outputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [alert, http]}}\n\
+             app-layer: {{protocols: {{http: {{enabled: {enabled}}}}}}}\n"
+        );
+        let test = format!(
+            "args: [-k none]\nchecks:\n  \
+             - filter: {{count: {of_http}, match: {{event_type: alert, alert.signature_id: 1}}}}\n  \
+             - filter: {{count: 1, match: {{event_type: alert, alert.signature_id: 2}}}}\n  \
+             - filter: {{count: {failed}, match: {{event_type: alert, alert.signature_id: 3}}}}\n  \
+             - filter: {{count: {messages}, match: {{event_type: http}}}}\n"
+        );
+        assert_eq!(failures(name, said, rules, &yaml, &test), none);
+    }
+}
+
+#[test]
+fn what_matched_is_looked_at_again_inline_and_segments_say_what_was_said_first() {
+    let rules = "alert tcp-stream any any -> any any (content:\"EVIL\"; sid:1;)\n\
+                 alert tcp any any -> any any (content:\"more\"; sid:2;)\n";
+    let said = "tcp 9999\n> xxEVILxx\n> aaaa\n> bbmore\n> cccc\n";
+    let none: &[Value] = &[];
+    let watched = counts(&[("alert.signature_id: 1", 1), ("alert.signature_id: 2", 1)]);
+    assert_eq!(failures("again", said, rules, ALERTS, &watched), none);
+    let inline = counts(&[("alert.signature_id: 1", 4), ("alert.signature_id: 2", 2)]);
+    assert_eq!(failures("again-ips", said, rules, ALERTS, &inline), none);
+}
