@@ -545,6 +545,11 @@ impl Detector {
         self.evaluator.by_flow
     }
 
+    /// Whether the last packet was dropped for what the other end of its flow sent before.
+    pub fn dropped_by_other(&self) -> bool {
+        self.evaluator.by_flow && !self.evaluator.by_sender
+    }
+
     /// Whether a rule has let the last packet pass.
     pub fn is_passed(&self) -> bool {
         self.evaluator.is_passed

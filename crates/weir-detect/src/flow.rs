@@ -21,7 +21,7 @@ use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
 use crate::rdma::operation::Operations;
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, SpokenBeside, UnitRecord};
-use crate::rule::{Counted, Protocol, RuleIndex};
+use crate::rule::{Counted, Header, Protocol, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 pub(crate) use tcp::Tcp;
@@ -37,6 +37,7 @@ const WEIGH_LEN: u64 = 2048;
 /// Flows of which that is not yet found out, at most.
 const LISTED_MAX: usize = 64;
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
 /// Datagrams of a server that are tried for what is spoken. A client's all are: what it says first
 /// is no more its last word than a later one is.
 const TRIES_MAX: u8 = 4;
@@ -71,6 +72,8 @@ pub(crate) struct Flow {
     /// The packet at hand sets the connection up.
     pub(crate) is_set_up: bool,
     pub(crate) dropped_by: Option<RuleIndex>,
+    /// Whose packet was dropped first, and the rest with it.
+    pub(crate) dropped_from: Option<Direction>,
     /// The parser of its application has given up.
     has_failed: bool,
     /// It goes on for all that.
@@ -224,7 +227,17 @@ impl Flow {
 
     /// It goes on although a rule has dropped it.
     pub(crate) fn forgive(&mut self) {
-        (self.dropped_by, self.is_drop_told) = (None, [false; 2]);
+        (self.dropped_by, self.dropped_from, self.is_drop_told) = (None, None, [false; 2]);
+        // Nor do rules about addresses take it for settled.
+        self.is_looked_at = Default::default();
+    }
+
+    /// Whether it goes from where to where a rule says, or back.
+    fn is_between_ends_of(&self, header: &Header) -> bool {
+        let end = |it: &End| (u128::from_be_bytes(it.address), it.port);
+        let [one, other] = [&self.initiator, &self.responder].map(end);
+        let has_ports = matches!(self.told.protocol, PROTOCOL_TCP | PROTOCOL_UDP);
+        header.is_between(one, other, has_ports) || header.is_between(other, one, has_ports)
     }
 
     /// Whether the rest of it is dropped.
@@ -648,7 +661,12 @@ impl Slab {
             }
             successors.rename(&mut flow.matched, |it| &mut it.0);
             let dropped_by = flow.dropped_by.and_then(|it| successors.rule(it));
-            flow.dropped_by = dropped_by.filter(|it| rules.rule(*it).action.is_blocking());
+            // What a rule names by a list or a variable may be another matter now.
+            let still_drops = |it: &RuleIndex| {
+                let rule = rules.rule(*it);
+                rule.action.is_blocking() && flow.is_between_ends_of(&rule.header)
+            };
+            flow.dropped_by = dropped_by.filter(still_drops);
             flow.is_passed = false;
             flow.is_bypassed = false;
             flow.has_other_rules = [true; 2];

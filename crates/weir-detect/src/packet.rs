@@ -248,15 +248,7 @@ impl<'a> View<'a> {
             || self.destination_port != 0
             || matches!(self.transport(), Transport::Tcp { .. } | Transport::Udp { .. });
         let has_ports = has_ports && !self.is_piece();
-        let one_way = |from: (u128, u16), to: (u128, u16)| {
-            let fits_port = |ports: &crate::rule::ranges::Ranges, port: u16| {
-                ports.is_all() || (has_ports && ports.contains(port.into()))
-            };
-            header.source.contains(from.0)
-                && header.destination.contains(to.0)
-                && fits_port(&header.source_ports, from.1)
-                && fits_port(&header.destination_ports, to.1)
-        };
+        let one_way = |from, to| header.is_between(from, to, has_ports);
         let (source, destination) =
             ((self.source, self.source_port), (self.destination, self.destination_port));
         if header.is_transactional && is_answer {

@@ -61,6 +61,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Option<Decision> {
         (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
+        self.by_sender = self.by_flow && flow.dropped_from == Some(direction);
         self.is_passed = false;
         if let Some(rule) = flow.dropped_by {
             self.note_drop(now, "flow drop", view, flow, direction);

@@ -80,6 +80,8 @@ pub(crate) struct Evaluator {
     pub(crate) parser_error: Option<&'static str>,
     /// The last packet was dropped because its flow was before.
     pub(crate) by_flow: bool,
+    /// It was dropped for its own side's sake.
+    pub(crate) by_sender: bool,
     /// A rule has let the last packet pass.
     pub(crate) is_passed: bool,
     /// No rule is looked at: what is spoken is only told.
@@ -281,6 +283,7 @@ impl Evaluator {
             tells_events: false,
             parser_error: None,
             by_flow: false,
+            by_sender: false,
             is_passed: false,
             is_mute: false,
             refused: None,
@@ -368,6 +371,9 @@ impl Evaluator {
         }
         if !flow.is_passed {
             self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
+        }
+        if flow.dropped_by.is_some() {
+            flow.dropped_from.get_or_insert(direction);
         }
         self.note_session(flow, &scene);
         self.is_passed = outcome.is_break() && decision == Decision::Pass;

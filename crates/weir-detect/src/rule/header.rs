@@ -247,6 +247,19 @@ pub(crate) struct Header {
     pub(crate) excepts: bool,
 }
 
+impl Header {
+    /// Whether addresses and ports are as it says of a packet between these.
+    pub(crate) fn is_between(&self, from: (u128, u16), to: (u128, u16), has_ports: bool) -> bool {
+        let fits_port = |ports: &Ranges, port: u16| {
+            ports.is_all() || (has_ports && ports.contains(port.into()))
+        };
+        self.source.contains(from.0)
+            && self.destination.contains(to.0)
+            && fits_port(&self.source_ports, from.1)
+            && fits_port(&self.destination_ports, to.1)
+    }
+}
+
 impl HeaderTest {
     /// Whether it is of a packet's own, so that contents beside it stand in that packet.
     pub(crate) fn is_of_packet(&self) -> bool {

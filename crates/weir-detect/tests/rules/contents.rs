@@ -417,3 +417,36 @@ fn another_occurrence_is_tried_for_a_content_that_follows_behind_other_steps() {
         assert_eq!(bench.alerted(), [1], "{rule}");
     }
 }
+
+#[test]
+fn what_is_dropped_goes_on_once_its_rule_names_others() {
+    let rule =
+        |addresses: &str| format!("drop tcp {addresses} any -> any any (content:\"evil\"; sid:1;)");
+    let mut bench = Bench::new(&rule("!192.0.2.77"));
+    bench.connect();
+    assert!(matches!(bench.client(b"evil"), Decision::Drop { .. }));
+    let swap = |bench: &mut Bench, rule: &str| {
+        bench.detector.swap(Bench::new(rule).detector.rules().clone()).unwrap();
+    };
+    swap(&mut bench, &rule("any"));
+    assert!(matches!(bench.client(b"good"), Decision::Drop { .. }), "it names its sender still");
+    swap(&mut bench, &rule("192.0.2.77"));
+    assert_eq!(bench.client(b"good"), Decision::Pass);
+}
+
+#[test]
+fn packets_of_encrypted_connections_have_no_payload_whatever_other_rules_there_are() {
+    const BEGUN: &[u8] = b"SSH-2.0-a\r\n\0\0\0\x0c\x0a\x15\0\0\0\0\0\0\0\0\0\0";
+    for other in ["", "alert tcp any any -> any any (content:\"never\"; sid:2;)"] {
+        let mut bench = Bench::new(&format!(
+            "alert tcp-pkt any any -> any any (content:\"evil\"; sid:1;)\n{other}"
+        ));
+        bench.connect();
+        bench.client(BEGUN);
+        bench.server(BEGUN);
+        bench.client(b"evil");
+        bench.server(b"evil");
+        bench.client(b"evil");
+        assert_eq!(bench.alerted(), [], "with `{other}`");
+    }
+}

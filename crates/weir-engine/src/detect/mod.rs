@@ -363,7 +363,7 @@ impl Detection {
             self.alerts.spare_from(told);
             // Or the answers to what passes would be dropped. What the other end said is another
             // matter.
-            if !self.detector.dropped_by_flow() {
+            if !self.detector.dropped_by_other() {
                 self.flows.forgive(&mut self.detector, packet);
             }
         }

@@ -56,6 +56,17 @@ fn what_the_other_end_said_stays_dropped_whatever_the_host_on_the_list_says() {
 }
 
 #[test]
+fn who_is_put_on_the_allow_list_is_answered_though_a_rule_had_dropped_him_before() {
+    let blocks = Arc::new(Blocks::default());
+    let mut gateway = gateway(RULE, |policy| policy.blocks = Some(Arc::clone(&blocks)));
+    assert_eq!(connect(&mut gateway, b"evil"), 0);
+    assert!(gateway.receive(Side::Host, &[answer(5000, 1000, PSH_ACK, b"what?")]).is_empty());
+    blocks.replace(&[], &[Prefix::new(IpAddr::from(ATTACKER), 32)]);
+    assert_eq!(gateway.receive(Side::Wire, &[segment(1000, PSH_ACK, b"evil")]).len(), 1);
+    assert_eq!(gateway.receive(Side::Host, &[answer(5000, 1004, PSH_ACK, b"what?")]).len(), 1);
+}
+
+#[test]
 fn what_rules_watched_is_not_held_against_a_connection_when_they_enforce() {
     let mut gateway = gateway(RULE, |policy| policy.rules.as_mut().unwrap().mode = RuleMode::Watch);
     assert_eq!(connect(&mut gateway, b"evil"), 1);
@@ -65,4 +76,25 @@ fn what_rules_watched_is_not_held_against_a_connection_when_they_enforce() {
     let harmless = segment(1004, PSH_ACK, b"good");
     assert_eq!(gateway.receive(Side::Wire, &[harmless]).len(), 1);
     assert!(gateway.receive(Side::Wire, &[segment(1008, PSH_ACK, b"evil")]).is_empty());
+}
+
+#[test]
+fn who_was_spared_or_only_watched_is_dropped_by_his_address_as_soon_as_he_is_not() {
+    let rule = format!("drop ip {} any -> any any (sid:1;)", IpAddr::from(ATTACKER));
+    let blocks = Arc::new(Blocks::default());
+    blocks.replace(&[], &[Prefix::new(IpAddr::from(ATTACKER), 32)]);
+    let mut gateway =
+        super::inline::gateway(&rule, |policy| policy.blocks = Some(Arc::clone(&blocks)));
+    assert_eq!(connect(&mut gateway, b"good"), 1);
+    blocks.replace(&[], &[]);
+    assert!(gateway.receive(Side::Wire, &[segment(1004, PSH_ACK, b"good")]).is_empty());
+
+    let mut gateway = super::inline::gateway(&rule, |policy| {
+        policy.rules.as_mut().unwrap().mode = RuleMode::Watch;
+    });
+    assert_eq!(connect(&mut gateway, b"good"), 1);
+    let mut policy = gateway.engine.policy().clone();
+    policy.rules.as_mut().unwrap().mode = RuleMode::Enforce;
+    gateway.engine.swap(policy, Associations::default()).unwrap();
+    assert!(gateway.receive(Side::Wire, &[segment(1004, PSH_ACK, b"good")]).is_empty());
 }
