@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Args;
@@ -159,7 +159,8 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     if let Some(collector) = &args.export {
         export(collector, args.export_format, &mut analysis)?;
     }
-    Ok(if analysis.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_complete = analysis.is_complete() && !says_interrupted(args, &is_over);
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What Ctrl-C sets: what was read until then is told, as by tcpdump. The second one ends the
@@ -176,6 +177,16 @@ fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
         .context("cannot watch for signals")?;
     }
     Ok(is_over)
+}
+
+/// Whether Ctrl-C ended it before the end, and says so. What is read while it is captured ends so.
+fn says_interrupted(args: &ReadArgs, is_over: &AtomicBool) -> bool {
+    let is_live = args.files.iter().any(|it| it.as_os_str() == "-");
+    let is_over = is_over.load(Ordering::Relaxed) && !is_live;
+    if is_over {
+        eprintln!("weir: interrupted: what comes behind that was not read");
+    }
+    is_over
 }
 
 /// Sends every record to `collector`. It begins with the captures' first packet: NetFlow counts

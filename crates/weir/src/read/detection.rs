@@ -149,6 +149,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether packets are dropped as a gateway would, and dropped ones told of.
     pub is_inline: bool,
+    /// And is looked at as by Suricata in IPS mode: pieces of bodies as they come, what matched
+    /// before with each segment again, and of bytes in one place the first.
+    pub as_ips: bool,
     /// Whether what is said over TCP counts when it was acknowledged, as it does for who watches
     /// alone.
     pub waits: bool,
@@ -230,8 +233,8 @@ impl<W: Write> Detection<W> {
             stream_depth: options.stream_depth,
             refuses_invalid: options.drops_invalid,
             tells_early: options.tells_early,
-            looks_at_pieces: options.is_inline,
-            looks_again: if options.is_inline { LOOKED_AT_AGAIN } else { 0 },
+            looks_at_pieces: options.as_ips,
+            looks_again: if options.as_ips { LOOKED_AT_AGAIN } else { 0 },
             checks_segments: options.checksums != Checksums::Trusted,
             ..usual
         };

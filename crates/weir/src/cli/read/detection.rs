@@ -1,7 +1,8 @@
 //! `weir read --rules`: captures through the detector.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ use weir_detect::{LoadReport, Loaded};
 use weir_port::CaptureError;
 use weir_store::sink::eve_dns::DnsVersion;
 
-use super::{ReadArgs, interrupted, random_seed};
+use super::{ReadArgs, interrupted, random_seed, says_interrupted};
 use crate::cli::terminal::shown;
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::rules::digests;
@@ -65,6 +66,7 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             false => print!("{words}"),
         }
     }
+    is_complete &= !says_interrupted(args, &is_over);
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -174,6 +176,17 @@ fn create(eve: &Path) -> Result<File> {
             bail!("{shown} is there and holds no EVE: it is not overwritten");
         }
     }
+    let is_pipe = fs::metadata(eve).is_ok_and(|it| it.file_type().is_fifo());
+    // Held until it is open: its reader is not gone by then.
+    let _reader =
+        match is_pipe {
+            true => Some(
+                File::options().write(true).custom_flags(libc::O_NONBLOCK).open(eve).with_context(
+                    || format!("nobody reads the pipe {shown}: start who does first"),
+                )?,
+            ),
+            false => None,
+        };
     let file = File::options().write(true).create(true).truncate(false).open(eve);
     let file = file.with_context(|| format!("cannot write {shown}"))?;
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -186,7 +199,6 @@ fn create(eve: &Path) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
 
     use super::*;
 

@@ -49,7 +49,7 @@ impl<W: Write> Look<W> {
         let left = self.waiting.end(id);
         left.into_iter().for_each(|it| self.push_late(it, record.vlans));
         // Of what was dropped nobody knows how it would have ended.
-        if !(record.is_dropped && self.options.is_inline) {
+        if !(record.is_dropped && self.options.as_ips) {
             record.http.iter().for_each(|it| self.http(it, over));
             record.units.iter().for_each(|it| self.unit(it, over));
             record.applications.iter().for_each(|it| self.application(it, over));

@@ -17,7 +17,7 @@ const CHECKSUM_OFFSET: usize = 16;
 impl<W: Write> Look<W> {
     /// Looks at a packet: inline, with the bytes that its sender said first.
     pub(super) fn packet(&mut self, now: Time, layer: &Layer<'_>) {
-        let Some(bytes) = self.options.is_inline.then(|| self.as_known(layer)).flatten() else {
+        let Some(bytes) = self.options.as_ips.then(|| self.as_known(layer)).flatten() else {
             return self.packet_as_it_is(now, layer);
         };
         let Layer { link, parsed, vlans, source, outer, depth, .. } = *layer;
