@@ -4,6 +4,7 @@
 mod acceptance;
 mod agreement;
 mod beginning;
+mod heard;
 mod matched;
 mod message;
 mod opaque;
@@ -18,7 +19,7 @@ use weir_wire::tcp::flags;
 use crate::application::unit::{Announced, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
-use crate::buffers::http::{BodyWanted, http2};
+use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
 use crate::detector::{Direction, Limits, Unseen};
@@ -32,6 +33,7 @@ use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use acceptance::{Acceptance, Header};
 use agreement::Agreement;
+use heard::{Heard, feed};
 pub(crate) use message::{Message, MessageUpdate};
 
 /// A TCP connection.
@@ -272,15 +274,7 @@ impl Conversation {
             progress.event =
                 unexpected.or(self.look_at_agreement(side, told, port, limits.applications));
             let is_other = was != told && was.is_some();
-            if self.told_by.is_none() {
-                self.told_by = match told {
-                    Some(_) => self.streams[side].next().map(|end| ToldBy::Side(side, end)),
-                    None if self.agreement.has_failed() => {
-                        Some(ToldBy::Both(self.streams.each_ref().map(Stream::next)))
-                    }
-                    None => None,
-                };
-            }
+            self.note_teller(side, told);
             if is_other {
                 self.is_decided = [false; 2];
             }
@@ -623,24 +617,6 @@ impl Conversation {
     }
 }
 
-/// What the bytes at hand told.
-#[derive(Debug, Default)]
-struct Heard {
-    messages: Vec<MessageUpdate>,
-    said: Said,
-    frames: Vec<Frame>,
-    /// Where messages of HTTP/1 ended, where that is asked for.
-    ends: Vec<usize>,
-    /// Both sides have agreed to go on in that.
-    goes_on_in: Option<Protocol>,
-    /// They go on in something else.
-    unexpected: Option<Event>,
-    /// Applications that are not looked for.
-    choice: ApplicationChoice,
-    /// What is wanted of bodies of HTTP.
-    bodies: [BodyWanted; 2],
-}
-
 impl Application {
     /// Takes nothing apart any more: nobody expects what is spoken.
     fn leave(&mut self) {
@@ -670,88 +646,5 @@ impl Application {
             Self::Other(protocol, _) => Some(*protocol),
             Self::Unknown | Self::None => None,
         }
-    }
-}
-
-impl Heard {
-    fn of(digests: FileDigests, limits: &Limits) -> Self {
-        let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
-        let bodies = limits.bodies.map(|kept| BodyWanted { digests, kept });
-        Self { said, bodies, choice: limits.applications, ..Self::default() }
-    }
-
-    /// Nothing yet, of somebody who wants the same.
-    fn beginning(&self) -> Self {
-        let Said { is_inline, wanted, .. } = self.said;
-        let said = Said { is_inline, ..Said::with_digests(wanted) };
-        Self { said, bodies: self.bodies, choice: self.choice, ..Self::default() }
-    }
-
-    /// Messages, units among them, and what units tell beside themselves.
-    fn told(mut self) -> (Vec<MessageUpdate>, Said) {
-        let units = std::mem::take(&mut self.said.units).into_iter();
-        self.messages.extend(units.map(|it| MessageUpdate::Unit(Box::new(it))));
-        (self.messages, self.said)
-    }
-}
-
-fn feed(application: &mut Application, side: usize, bytes: &[u8], heard: &mut Heard) {
-    let messages = &mut heard.messages;
-    match application {
-        Application::Http(connection) => {
-            let mut numbers = Vec::new();
-            connection.wanted = heard.bodies;
-            connection.take(side, bytes, &mut numbers);
-            heard.said.has_failed |= connection.has_failed();
-            heard.ends = connection.take_ends();
-            let upgraded = upgrade::upgraded(connection, side, &mut numbers, &mut heard.said);
-            messages.extend(numbers.into_iter().map(MessageUpdate::Http));
-            if let Some(upgraded) = upgraded {
-                *application = upgraded;
-            }
-        }
-        Application::Websocket(_, parser) => {
-            let is_other = parser.is_not_upgraded(side, bytes);
-            heard.unexpected = is_other.then_some(Event::ApplicationUnexpected);
-            parser.take(side, bytes, &mut heard.said);
-        }
-        Application::Http2(connection) => {
-            let mut numbers = Vec::new();
-            connection.wanted = heard.bodies;
-            connection.take(side, bytes, &mut numbers);
-            heard.said.has_failed |= connection.has_failed;
-            messages.extend(numbers.into_iter().map(MessageUpdate::Http));
-            messages.extend(connection.take_dns().into_iter().map(MessageUpdate::Dns));
-        }
-        Application::Tls(session) => {
-            if session.take(side, bytes) {
-                messages.push(MessageUpdate::Tls);
-            }
-            heard.said.has_failed |= session.has_failed();
-            messages.extend(session.shows(side).then_some(MessageUpdate::State));
-        }
-        Application::Ssh(session) => {
-            if session.take(side, bytes) {
-                messages.push(MessageUpdate::Ssh);
-            }
-            heard.said.has_failed |= session.has_failed();
-            messages.extend(session.shows(side).then_some(MessageUpdate::State));
-        }
-        Application::Dns(stream) => {
-            stream.take(side, bytes, &mut |it| messages.push(MessageUpdate::Dns(it)));
-            heard.said.has_failed |= stream.has_failed();
-            if stream.is_too_long(side) {
-                *application = Application::None;
-            }
-        }
-        Application::Other(_, Some(parser)) => {
-            parser.take(side, bytes, &mut heard.said);
-            if parser.becomes_tls() {
-                parser.end(&mut heard.said);
-                heard.unexpected = parser.is_followed().then_some(Event::ApplicationNoTls);
-                (*application, heard.goes_on_in) = (Application::Unknown, Some(Protocol::Tls));
-            }
-        }
-        Application::Other(_, None) | Application::Unknown | Application::None => {}
     }
 }

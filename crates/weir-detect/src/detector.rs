@@ -535,31 +535,6 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
-    /// What is spoken in the last packet's flow, if its parser has given up with that packet.
-    pub fn parser_error(&self) -> Option<&'static str> {
-        self.evaluator.parser_error
-    }
-
-    /// Whether the last packet was dropped because its flow was before.
-    pub fn dropped_by_flow(&self) -> bool {
-        self.evaluator.by_flow
-    }
-
-    /// Whether the last packet was dropped for what the other end of its flow sent before.
-    pub fn dropped_by_other(&self) -> bool {
-        self.evaluator.by_flow && !self.evaluator.by_sender
-    }
-
-    /// Whether a rule has let the last packet pass.
-    pub fn is_passed(&self) -> bool {
-        self.evaluator.is_passed
-    }
-
-    /// Whether the last packet was dropped because a rule matched too often.
-    pub fn dropped_by_rate(&self) -> bool {
-        self.evaluator.by_rate
-    }
-
     /// Whether a connection may be over for both its ends when this side begins anew.
     pub(crate) fn may_be_over_for(&self, slot: FlowSlot, direction: Direction) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());

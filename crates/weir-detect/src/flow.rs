@@ -240,6 +240,13 @@ impl Flow {
         header.is_between(one, other, has_ports) || header.is_between(other, one, has_ports)
     }
 
+    /// Notes whose packet it is for which the rest is dropped, if that is so.
+    pub(crate) fn note_dropper(&mut self, direction: Direction) {
+        if self.dropped_by.is_some() {
+            self.dropped_from.get_or_insert(direction);
+        }
+    }
+
     /// Whether the rest of it is dropped.
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped_by.is_some() || self.is_cut_off

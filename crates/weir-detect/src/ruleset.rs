@@ -67,13 +67,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     fn add(&mut self, rule: &Rule) {
-        // What is encrypted is no payload: the stream tells.
-        let asks_payload = rule.has_payload()
-            || rule.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen { .. }));
-        let is_of_tcp =
-            rule.header.protocol == Protocol::TcpPacket || rule.header.protocol.may_be_of_tcp();
-        self.streams |=
-            rule.needs_stream || !rule.stream_sizes.is_empty() || (asks_payload && is_of_tcp);
+        self.streams |= rule.asks_for_stream();
         self.operations |= rule.is_of_operation();
         let asked = rule.units.iter().map(|it| it.digests());
         self.digests = asked.fold(self.digests, FileDigests::and);

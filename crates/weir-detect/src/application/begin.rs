@@ -201,8 +201,8 @@ fn is_dcerpc_datagram(bytes: &[u8]) -> bool {
     matches!(bytes, [4, 0..=10, _, _, order, 0..=4, ..] if order & 0xee == 0) && bytes.len() >= 80
 }
 
-/// What follows the first byte of PUBLISH, SUBSCRIBE or UNSUBSCRIBE of a client that sent no CONNECT
-/// (MQTT 3.1.1 s3.3, s3.8): a length, and a topic that fits into it.
+/// What follows the first byte of PUBLISH, SUBSCRIBE or UNSUBSCRIBE of a client that sent no
+/// CONNECT (MQTT 3.1.1 s3.3, s3.8): a length, and a topic that fits into it.
 fn is_mqtt_unintroduced(first: u8, bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().take(4).position(|it| it & 0x80 == 0) else { return false };
     let length = bytes[..=end].iter().rev().fold(0, |all, it| all << 7 | usize::from(it & 0x7f));

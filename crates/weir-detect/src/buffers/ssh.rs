@@ -96,8 +96,8 @@ impl Session {
         self.sides.iter_mut().flat_map(|it| it.take_events(side)).collect()
     }
 
-    /// Whether both sides' beginnings are over, or, for who wants it early, both have said what they
-    /// are, and nobody was told of it.
+    /// Whether both sides' beginnings are over, or, for who wants it early, both have said what
+    /// they are, and nobody was told of it.
     pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
         let is_over = |it: &Banner| it.is_told() || (early && it.is_known());
         !self.is_told && self.sides.iter().all(is_over)

@@ -3,7 +3,8 @@
 use super::{Conversation, ToldBy};
 use crate::detector::Limits;
 use crate::record::SpokenBeside;
-use crate::rule::{Speaks, Speech};
+use crate::rule::{Protocol, Speaks, Speech};
+use crate::stream::Stream;
 
 impl Conversation {
     /// What is spoken, as `app-layer-protocol` asks for it.
@@ -45,6 +46,20 @@ impl Conversation {
             *spoken = Speaks::Unknown;
         }
         speech
+    }
+
+    /// Notes whose bytes told what is spoken, where a side's bytes have.
+    pub(super) fn note_teller(&mut self, side: usize, told: Option<Protocol>) {
+        if self.told_by.is_some() {
+            return;
+        }
+        self.told_by = match told {
+            Some(_) => self.streams[side].next().map(|end| ToldBy::Side(side, end)),
+            None if self.agreement.has_failed() => {
+                Some(ToldBy::Both(self.streams.each_ref().map(Stream::next)))
+            }
+            None => None,
+        };
     }
 
     /// Whether it is known what a side speaks, as far as rules about packets hear of it.

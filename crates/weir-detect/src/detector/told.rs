@@ -88,6 +88,31 @@ impl Detector {
         &self.evaluator.app_events
     }
 
+    /// What is spoken in the last packet's flow, if its parser has given up with that packet.
+    pub fn parser_error(&self) -> Option<&'static str> {
+        self.evaluator.parser_error
+    }
+
+    /// Whether the last packet was dropped because its flow was before.
+    pub fn dropped_by_flow(&self) -> bool {
+        self.evaluator.by_flow
+    }
+
+    /// Whether the last packet was dropped for what the other end of its flow sent before.
+    pub fn dropped_by_other(&self) -> bool {
+        self.evaluator.by_flow && !self.evaluator.by_sender
+    }
+
+    /// Whether a rule has let the last packet pass.
+    pub fn is_passed(&self) -> bool {
+        self.evaluator.is_passed
+    }
+
+    /// Whether the last packet was dropped because a rule matched too often.
+    pub fn dropped_by_rate(&self) -> bool {
+        self.evaluator.by_rate
+    }
+
     /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
     pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;

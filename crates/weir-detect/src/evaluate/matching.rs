@@ -2,22 +2,51 @@
 
 use std::ops::ControlFlow;
 
+use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags::FIN;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alerts, TextScope};
 use crate::buffers;
+use crate::conversation::Progress;
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::{self, Bytes, Cost, Memory, TRIES_MAX, Variables};
 use crate::packet::View;
 use crate::rule::step::Step;
 use crate::rule::{
-    Absence, Buffer, BufferTest, HeaderTest, Hook, Phases, Protocol, Rule, TextTest,
+    Absence, Buffer, BufferTest, HeaderTest, Hook, Phases, Protocol, Rule, Speech, TextTest,
 };
+use crate::ruleset::RuleSet;
+
+impl Scene<'_> {
+    /// What is spoken, as far as the rule may know.
+    pub(super) fn speech_for(&self, rule: &Rule) -> &Speech {
+        if rule.hears_speech() { &self.speech_heard } else { &self.speech }
+    }
+}
 
 impl Evaluator {
+    /// What is known around a packet.
+    pub(super) fn scene<'a>(
+        &self,
+        rules: &'a RuleSet,
+        now: Time,
+        direction: Direction,
+        view: &'a View<'_>,
+        told: (&mut Flow, &Progress),
+    ) -> Scene<'a> {
+        let waits = self.limits.waits_for_acknowledgment;
+        Scene::around(rules, now, direction, view, told, waits)
+    }
+
+    /// Bytes of the stream that rules look at again with this segment.
+    pub(super) fn looks_again(&self, scene: &Scene<'_>, progress: &Progress) -> usize {
+        let is_part = progress.is_part && !scene.view.payload.is_empty();
+        if is_part { self.limits.looks_again } else { 0 }
+    }
+
     /// Candidates in the order of evaluation, each once, no more than there may be.
     pub(super) fn settle(&mut self) {
         self.candidates.sort_unstable();

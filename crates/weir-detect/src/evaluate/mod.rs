@@ -37,7 +37,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Speaks, Speech};
+use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
 
@@ -212,11 +212,6 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What is spoken, as far as the rule may know.
-    fn speech_for(&self, rule: &Rule) -> &Speech {
-        if rule.hears_speech() { &self.speech_heard } else { &self.speech }
-    }
-
     /// Which of the payload's patterns may matter.
     fn kind(&self, flow: &Flow) -> Kind {
         let transport = match () {
@@ -343,8 +338,7 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
-        let waits = self.limits.waits_for_acknowledgment;
-        let scene = Scene::around(rules, now, direction, view, (&mut *flow, &progress), waits);
+        let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
         let decided = &mut decision;
@@ -367,14 +361,12 @@ impl Evaluator {
         self.is_mute |= outcome.is_break();
         if outcome.is_continue() || self.narrates() {
             let last = self.look_at_messages(flow, &scene, &progress, alerts, decided);
-            outcome = if outcome.is_break() { outcome } else { last };
+            outcome = if outcome.is_continue() { last } else { outcome };
         }
         if !flow.is_passed {
             self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
         }
-        if flow.dropped_by.is_some() {
-            flow.dropped_from.get_or_insert(direction);
-        }
+        flow.note_dropper(direction);
         self.note_session(flow, &scene);
         self.is_passed = outcome.is_break() && decision == Decision::Pass;
         if let ControlFlow::Break(is_passed) = outcome {
@@ -529,21 +521,18 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let again = self.limits.looks_again;
-        let is_again = again > 0 && progress.is_part && !scene.view.payload.is_empty();
-        let is_idle =
-            progress.new + progress.rewritten == 0 && progress.island.is_none() && !is_again;
-        // The segment that reaches the stream's depth was looked at as a packet, to its end.
-        let is_seen = !is_idle && !progress.is_opaque && !progress.reaches_depth;
+        let again = self.looks_again(scene, progress);
+        let said = progress.new + progress.rewritten + again;
+        // The segment that reaches the depth was looked at as a packet, to its end.
+        let is_over = progress.is_opaque || progress.reaches_depth;
+        let is_seen = !is_over && (said > 0 || progress.island.is_some());
         let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
             return ControlFlow::Continue(());
         };
-        let island = progress.island.as_ref();
-        let island = island.filter(|_| progress.new + progress.rewritten == 0);
+        let island = progress.island.as_ref().filter(|_| said == again);
         self.gather_stream(flow, scene, (progress, island), &mut conversation);
-        let since = |list: &[(RuleIndex, u64)], rule: RuleIndex| {
-            list.iter().find(|(known, _)| *known == rule).map(|it| it.1)
-        };
+        let since =
+            |list: &[(RuleIndex, u64)], rule| list.iter().find(|it| it.0 == rule).map(|it| it.1);
         let candidates = std::mem::take(&mut self.candidates);
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
@@ -551,15 +540,14 @@ impl Evaluator {
             if !rule.has_only_payload() {
                 // A message that comes further, now or later, decides.
                 self.wait(&mut conversation, side, *index);
-                continue;
             }
-            if !rule.needs_stream || !rule.has_payload() {
+            if !rule.has_only_payload() || !rule.needs_stream || !rule.has_payload() {
                 continue;
             }
             // What matched once does not count again.
             let (window, before) = match since(&conversation.matched[side], *index) {
                 _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
-                _ if is_again => conversation.window_end(side, again),
+                _ if again > 0 => conversation.window_end(side, again),
                 Some(end) => conversation.window_from(side, end),
                 None => conversation.window(side),
             };

@@ -222,6 +222,18 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
     }
 }
 
+impl Rule {
+    /// Whether streams are followed for its sake: for payload of TCP too, of which what is
+    /// encrypted is none.
+    pub(crate) fn asks_for_stream(&self) -> bool {
+        let is_length = |it: &HeaderTest| matches!(it, HeaderTest::PayloadLen { .. });
+        let asks_payload = self.has_payload() || self.tests.iter().any(is_length);
+        let protocol = self.header.protocol;
+        let is_of_tcp = protocol == Protocol::TcpPacket || protocol.may_be_of_tcp();
+        self.needs_stream || !self.stream_sizes.is_empty() || (asks_payload && is_of_tcp)
+    }
+}
+
 /// Whether what the rule asks of packets is of packets of its protocol.
 fn check_packet(rule: &Rule) -> Result<(), Refused> {
     let payload = rule.buffers.iter().find(|it| it.key.buffer == Buffer::Payload);

@@ -1,7 +1,8 @@
 //! `content`: text with bytes in hex between bars, and the keywords that say where it stands.
 
-use super::step::{Content, Fast, Value};
+use super::step::{Content, Fast, Step, Value};
 use super::syntax::unquoted;
+use super::{Buffer, BufferTest};
 
 /// Bytes of one content, at most; a rule with a longer one is refused.
 pub(crate) const CONTENT_LEN_MAX: usize = 255 * 16;
@@ -117,6 +118,21 @@ pub(crate) fn check(content: &Content) -> Result<(), String> {
         return Err("offset or depth beside distance or within".to_owned());
     }
     Ok(())
+}
+
+/// Has contents spelled as their buffer is: digests in small letters, serial numbers in capitals.
+pub(super) fn spell(test: &mut BufferTest) {
+    let spelled: fn(&[u8]) -> Vec<u8> = match test.key.buffer {
+        _ if !test.key.transforms.is_empty() => return,
+        Buffer::TlsSerial => <[u8]>::to_ascii_uppercase,
+        Buffer::TlsFingerprint | Buffer::Ja3Hash | Buffer::Ja3sHash => <[u8]>::to_ascii_lowercase,
+        _ => return,
+    };
+    for step in &mut test.steps {
+        if let Step::Content(content) = step {
+            content.bytes = spelled(&content.bytes).into();
+        }
+    }
 }
 
 #[cfg(test)]

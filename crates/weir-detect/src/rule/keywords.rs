@@ -594,7 +594,7 @@ impl Collected {
         });
         for test in &mut self.buffers {
             relative::finish(&mut test.steps)?;
-            spell(test);
+            content::spell(test);
             let sizes = test.steps.iter().filter_map(|it| match it {
                 Step::Size(numbers) => numbers.most(),
                 _ => None,
@@ -611,21 +611,6 @@ impl Collected {
             }
         }
         Ok(())
-    }
-}
-
-/// Has contents spelled as their buffer is: digests in small letters, serial numbers in capitals.
-fn spell(test: &mut BufferTest) {
-    let spelled: fn(&[u8]) -> Vec<u8> = match test.key.buffer {
-        _ if !test.key.transforms.is_empty() => return,
-        Buffer::TlsSerial => <[u8]>::to_ascii_uppercase,
-        Buffer::TlsFingerprint | Buffer::Ja3Hash | Buffer::Ja3sHash => <[u8]>::to_ascii_lowercase,
-        _ => return,
-    };
-    for step in &mut test.steps {
-        if let Step::Content(content) = step {
-            content.bytes = spelled(&content.bytes).into();
-        }
     }
 }
 

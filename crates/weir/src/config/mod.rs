@@ -119,6 +119,7 @@ impl Source {
             Some(kept) => rules::keep(&mut settings, kept),
             None => rules::load(&mut settings, &mut problems),
         }
+        rules::check_outputs(&self.path, &settings, &mut problems);
         watching::compile_filters(&settings, &mut problems);
         keying::refuse_samples(&settings.pairs, &mut problems);
         secrecy::check(&self.path, &settings, &mut problems);

@@ -411,6 +411,29 @@ fn tunnels(written: &WrittenTunnelPorts, problems: &mut Problems) -> TunnelPorts
     }
 }
 
+/// Refuses files for alerts that are something else: the configuration itself, the store, or what
+/// rules are made of.
+pub(super) fn check_outputs(config: &Path, settings: &Settings, problems: &mut Problems) {
+    let Some(detection) = &settings.detection else { return };
+    let Some(eve) = &detection.eve else { return };
+    let file = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut taken: Vec<(PathBuf, &str)> = vec![(file(config), "this configuration")];
+    taken.extend(settings.store.iter().map(|it| (file(&it.path), "the store")));
+    let of_rules = detection.paths.iter().chain(&detection.variables).chain(&detection.geoip);
+    let of_rules = of_rules.chain(detection.lists.values());
+    taken.extend(of_rules.map(|it| (file(it), "a file of rules")));
+    let is_file = eve.place == EvePlace::File;
+    let eve_file = is_file.then_some(("eve", &eve.path));
+    for (key, path) in eve_file.into_iter().chain(eve.fast.as_ref().map(|it| ("fast", it))) {
+        let own = file(path);
+        if let Some((_, what)) = taken.iter().find(|it| it.0 == own) {
+            let remedy = "name a file of its own: alerts are written there";
+            problems.error_in_file(format!("{key} = \"{}\" is {what}", path.display()), remedy);
+        }
+        taken.push((own, "where `eve` goes"));
+    }
+}
+
 /// Where alerts go.
 fn eve(
     written: &Written,

@@ -513,11 +513,8 @@ mod tests {
     #[test]
     fn settings_of_a_command_line_reach_into_lists() {
         let mut settings = BTreeMap::new();
-        flatten(
-            &serde_json::json!({ "outputs": [{ "fast": {} }, { "eve-log": { "types": ["dns"] } }] }),
-            String::new(),
-            &mut settings,
-        );
+        let outputs = serde_json::json!([{ "fast": {} }, { "eve-log": { "types": ["dns"] } }]);
+        settings.insert("outputs".into(), outputs);
         set_setting(&mut settings, "outputs.1.eve-log.types.1", "tls");
         set_setting(&mut settings, "outputs.1.eve-log.xff.enabled", "yes");
         set_setting(&mut settings, "stream.inline", "no");

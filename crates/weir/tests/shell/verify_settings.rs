@@ -1,5 +1,5 @@
-//! What tests in suricata-verify's format say of EVE and of applications: as Suricata 8.0.7 does it,
-//! which was asked.
+//! What tests in suricata-verify's format say of EVE and of applications: as Suricata 8.0.7 does
+//! it, which was asked.
 
 use std::path::Path;
 use std::process::Command;
@@ -94,7 +94,8 @@ fn rules_that_ask_what_is_spoken_match_as_often_as_suricatas() {
     let rules = "alert http any any -> any any (sid:1;)\n\
                  alert http any any -> any any (flow:established; sid:2;)\n\
                  alert tcp any any -> any any (app-layer-protocol:http; sid:3;)\n\
-                 alert tcp any any -> any any (app-layer-protocol:http; flow:established; sid:4;)\n";
+                 alert tcp any any -> any any (app-layer-protocol:http; flow:established; \
+                 sid:4;)\n";
     let said = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
                 < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
     let none: &[Value] = &[];
@@ -114,7 +115,8 @@ fn rules_that_ask_what_is_spoken_match_as_often_as_suricatas() {
 #[test]
 fn applications_that_are_off_are_not_known() {
     let rules = "alert http any any -> any any (sid:1;)\n\
-                 alert tcp any any -> any any (flow:established,to_server; content:\"GET\"; sid:2;)\n\
+                 alert tcp any any -> any any (flow:established,to_server; content:\"GET\"; \
+                 sid:2;)\n\
                  alert tcp any any -> any any (app-layer-protocol:failed; sid:3;)\n";
     let said = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
                 < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
@@ -129,7 +131,8 @@ fn applications_that_are_off_are_not_known() {
         );
         let test = format!(
             "args: [-k none]\nchecks:\n  \
-             - filter: {{count: {of_http}, match: {{event_type: alert, alert.signature_id: 1}}}}\n  \
+             - filter: {{count: {of_http}, match: {{event_type: alert, \
+             alert.signature_id: 1}}}}\n  \
              - filter: {{count: 1, match: {{event_type: alert, alert.signature_id: 2}}}}\n  \
              - filter: {{count: {failed}, match: {{event_type: alert, alert.signature_id: 3}}}}\n  \
              - filter: {{count: {messages}, match: {{event_type: http}}}}\n"

@@ -131,6 +131,27 @@ fn every_file_of_rules_that_is_not_there_is_named_with_its_key() {
 }
 
 #[test]
+fn alerts_are_not_written_over_what_the_gateway_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    std::fs::write(folder.path().join("my.rules"), "").unwrap();
+    let said = |lines: &str| {
+        let text = format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"my.rules\"\n{lines}");
+        std::fs::write(&file, text).unwrap();
+        config::load(&file, KeyAccess::Needed).map(|_| ()).map_err(|it| it.to_string())
+    };
+    for (lines, what) in [
+        ("eve = \"./weir.toml\"", "is this configuration"),
+        ("eve = \"my.rules\"", "is a file of rules"),
+        ("eve = \"e.json\"\nfast = \"e.json\"", "is where `eve` goes"),
+        ("eve = \"s.sqlite\"\n[store]\npath = \"s.sqlite\"", "is the store"),
+    ] {
+        assert!(said(lines).unwrap_err().contains(what), "{lines}");
+    }
+    said("eve = \"e.json\"\nfast = \"fast.log\"").unwrap();
+}
+
+#[test]
 fn what_is_no_number_is_told_in_no_programmers_words() {
     let with = |line: &str| format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\n{line}");
     refused(&with("would_drop = [\"x\"]"), &["write a rule's number"]);
