@@ -249,15 +249,17 @@ drop_reasons! {
     StreamUnseen = "stream_unseen",
     /// More waits behind a gap in its TCP stream than is kept, where [rules.exceptions] drops it.
     StreamGap = "stream_gap",
-    /// It has other bytes than came before in the same place of its TCP stream, and nobody knows
-    /// which of them the receiver takes.
+    /// Nobody knows what the receiver takes of it: in its TCP stream other bytes came before in the
+    /// same place, it lies beyond the window, acknowledges what was not sent, has an old timestamp,
+    /// or urgent data.
     StreamConflict = "stream_conflict",
     /// The parser of its application has given up, with it or an earlier packet of its flow, where
     /// [rules.exceptions] drops that.
     ParserError = "parser_error",
-    /// A piece of a datagram that another one overlaps, has no bytes or fewer than it says, or is
-    /// of a length that no piece but the last has: receivers put such datagrams together in
-    /// several ways.
+    /// A piece of a datagram that another one overlaps, that goes to another hardware address or
+    /// has other hops left than the others, has IPv4 options, no bytes or fewer than it says, lacks
+    /// headers, or is of a length that no piece but the last has: receivers put such datagrams
+    /// together in several ways.
     FragmentConflict = "fragment_conflict",
 }
 

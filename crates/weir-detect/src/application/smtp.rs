@@ -124,6 +124,8 @@ pub(crate) struct Smtp {
     mode: Mode,
     greeting: Option<Vec<u8>>,
     transaction: Option<Transaction>,
+    /// Mails that are done with, until their server has answered.
+    mails: Vec<Record>,
     /// How many there were.
     count: u64,
     pipeline: Pipeline,
@@ -143,6 +145,9 @@ pub(crate) struct Smtp {
     /// How far the transaction of that number has come, as rules look at it with each side.
     progress: [(u64, Progress); 2],
 }
+/// Mails that wait for their server's answer, at most.
+const MAILS_MAX: usize = 16;
+
 heap_size!(Smtp { lines, chunked, greeting, transaction });
 
 impl Default for Smtp {
@@ -153,6 +158,7 @@ impl Default for Smtp {
             mode: Mode::Commands,
             greeting: None,
             transaction: None,
+            mails: Vec::new(),
             count: 0,
             pipeline: Pipeline::default(),
             was_welcomed: false,
@@ -204,6 +210,7 @@ impl Parser for Smtp {
             mail.end();
         }
         self.done(said);
+        said.records.append(&mut self.mails);
     }
 
     fn becomes_tls(&self) -> bool {
@@ -420,12 +427,11 @@ impl Smtp {
             let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
             said.records.push(Record::file(transaction.number, objects.clone(), &file));
         }
-        said.records.push(Record {
-            kind: "smtp",
-            number: Some(transaction.number),
-            objects,
-            side: None,
-        });
+        let number = Some(transaction.number);
+        self.mails.push(Record { kind: "smtp", number, objects, side: None });
+        if self.mails.len() > MAILS_MAX {
+            said.records.append(&mut self.mails);
+        }
         self.is_fresh = false;
     }
 
@@ -496,7 +502,7 @@ impl Smtp {
         said.units.push(unit);
     }
 
-    fn reply(&mut self, line: &[u8], is_cut: bool, _: &mut Said) {
+    fn reply(&mut self, line: &[u8], is_cut: bool, said: &mut Said) {
         let digits = line.iter().take(3).take_while(|it| it.is_ascii_digit()).count();
         if is_cut || line.len() > REPLY_LEN {
             self.odd(AppEvent::SmtpReplyLength);
@@ -520,6 +526,7 @@ impl Smtp {
             return;
         }
         self.answer(line);
+        said.records.append(&mut self.mails);
         // Who takes the welcome for the first answer has one too many in the end.
         if self.pipeline.is_empty() && std::mem::take(&mut self.is_early) {
             self.odd(AppEvent::SmtpReply);

@@ -59,6 +59,11 @@ impl Conversation {
                 }
             }
         }
+        // At its port a server of FTP is known by its greeting.
+        let is_line = window.contains(&b'\n');
+        if side == 1 && port == PORT_FTP && is_line && self.is_greeted_by_ftp(port) {
+            return other(Protocol::Ftp);
+        }
         // Servers may speak first, at length: the client tells.
         let of_http = if side == 0 { http::begins_with_any_method(request) } else { Some(false) };
         match of_http {

@@ -494,7 +494,7 @@ impl Work {
             None => None,
             Some(EveOutput::Socket(socket)) => {
                 socket.send(&mut |told, is_written| self.shared.count(told, is_written));
-                None
+                socket.failure()
             }
             Some(EveOutput::File(out)) => out.look_after(),
         };

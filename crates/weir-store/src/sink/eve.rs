@@ -270,7 +270,8 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
     }
     if !rule.metadata.is_empty() {
         let mut metadata: Map<String, Value> = Map::new();
-        for (key, value) in &rule.metadata {
+        // The last of several comes first, as with Suricata.
+        for (key, value) in rule.metadata.iter().rev() {
             let list = metadata.entry(key.as_str()).or_insert_with(|| json!([]));
             if let Some(list) = list.as_array_mut() {
                 list.push(value.as_str().into());

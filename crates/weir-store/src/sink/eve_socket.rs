@@ -47,7 +47,8 @@ pub(super) struct EveSocket {
     waiting_bytes: usize,
     /// Bytes of the first line that the stream has.
     sent: usize,
-    fails: bool,
+    /// Why nobody takes events, while that is so.
+    failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl EveSocket {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             sent: 0,
-            fails: false,
+            failure: None,
         }
     }
 
@@ -124,6 +125,11 @@ impl EveSocket {
         }
     }
 
+    /// Why events wait, if they do because nobody takes them.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.clone().filter(|_| !self.waiting.is_empty())
+    }
+
     /// What waits is lost: nobody will take it any more.
     pub(super) fn give_up(&mut self, count: Count<'_>) {
         self.send(count);
@@ -153,7 +159,7 @@ impl EveSocket {
         match self.open() {
             Ok(socket) => {
                 self.socket = Some(socket);
-                if std::mem::replace(&mut self.fails, false) {
+                if self.failure.take().is_some() {
                     tracing::info!(path = %self.wanted.path.display(), "somebody listens again");
                 }
                 true
@@ -179,8 +185,9 @@ impl EveSocket {
     fn broke(&mut self, error: &io::Error) {
         (self.socket, self.sent) = (None, 0);
         self.retry_at = clock::now() + RETRY_AFTER;
-        if !std::mem::replace(&mut self.fails, true) {
-            let path = self.wanted.path.display();
+        let path = self.wanted.path.display();
+        let failure = format!("{path}: nobody listens: {error}");
+        if self.failure.replace(failure).is_none() {
             tracing::warn!(%path, %error, "nobody listens for EVE: events wait, then are lost");
         }
     }

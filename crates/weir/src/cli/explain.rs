@@ -42,7 +42,7 @@ const OF_EVE: [(&str, &str, &str); 6] = [
     ),
     (
         "rules",
-        "A rule dropped it whose threshold keeps its alerts silent.",
+        "A rule dropped it: the alert beside it names it, unless its threshold keeps it silent.",
         "`weir drops` names the rule, which it is counted by.",
     ),
     (
@@ -230,7 +230,8 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
              may say what. `parser_errors = \"pass\"` in [rules.exceptions] lets such flows go on."
         }
         DropReason::StreamConflict | DropReason::FragmentConflict => {
-            "honest senders repeat what they sent: somebody hides, or a middlebox changes data. \
+            "honest senders repeat what they sent, within the window, and hardly one sends urgent \
+             data or such pieces: somebody hides, or a middlebox changes data. \
              `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }
         _ => {

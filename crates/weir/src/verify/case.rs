@@ -130,7 +130,7 @@ impl Check {
 pub struct Case {
     /// Its folder.
     pub folder: PathBuf,
-    /// The capture.
+    /// The capture, or a folder of them.
     pub capture: PathBuf,
     /// Rule files.
     pub rules: Vec<PathBuf>,
@@ -174,7 +174,11 @@ pub struct Skipped(pub String);
 pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     let file = folder.join("test.yaml");
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file:?}"))?;
-    let written: Written = serde_saphyr::from_str(&without_head(&text))
+    // Of a key that comes twice the last counts, as for who runs the suite.
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    let written: Written = serde_saphyr::from_str_with_options(&without_head(&text), options)
         .with_context(|| format!("{} is not understood", file.display()))?;
     if let Some(why) = written.requires.unmet() {
         return Ok(Err(Skipped(why)));
@@ -207,6 +211,9 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         data_folder: None,
         environment: written.env.clone(),
     };
+    if let Some(path) = words.iter().find(|it| it.contains("${SRCDIR}/rules/")) {
+        return Ok(Err(Skipped(format!("it needs {path}, which Suricata's sources have"))));
+    }
     case.take_words(&words)?;
     case.find_files(&written)?;
     for check in written.checks {
@@ -283,7 +290,7 @@ impl Case {
                 self.rules = vec![named];
             }
         }
-        if !self.is_check && !self.capture.is_file() {
+        if !self.is_check && !self.capture.exists() {
             bail!("{} is not there", self.capture.display());
         }
         Ok(())
@@ -416,7 +423,7 @@ fn version(value: &Value) -> [u32; 3] {
 /// A path of a command line, from the test's folder.
 fn place(word: Option<&String>) -> PathBuf {
     let word = word.map(String::as_str).unwrap_or_default();
-    PathBuf::from(word.trim_start_matches("${TEST_DIR}/"))
+    PathBuf::from(word.trim_start_matches("${TEST_DIR}").trim_start_matches('/'))
 }
 
 /// The words of a command line; quotes hold together.
@@ -533,6 +540,8 @@ mod tests {
         write("test.yaml", "exit-code: 1\n");
         let case = read(folder.path()).unwrap().unwrap();
         assert!(case.is_usual && !case.is_strict && case.exit_code == 1);
+        write("test.yaml", "exit-code: 0\nexit-code: 1\n");
+        assert_eq!(read(folder.path()).unwrap().unwrap().exit_code, 1);
         write("test.yaml", "command: suricata -r in.pcap\n");
         assert!(!read(folder.path()).unwrap().unwrap().is_usual);
     }

@@ -18,6 +18,8 @@ pub(super) struct Dress {
     has_version: bool,
     /// The capture's name, where it is told.
     capture: Option<String>,
+    /// `sensor-name`, which events tell.
+    host: Option<String>,
     has_passwords: bool,
     /// Objects that alerts do without.
     left_out: Vec<&'static str>,
@@ -59,6 +61,7 @@ impl Dress {
             has_version: setting("suricata-version").is_some_and(is_yes),
             capture: (setting("pcap-file").is_some_and(is_yes))
                 .then(|| case.capture.display().to_string()),
+            host: case.setting("sensor-name"),
             has_passwords: settings(types.as_deref(), "mqtt", "passwords").is_none_or(is_yes),
             left_out: left_out(of_alerts("metadata")),
             unasked: unasked(&is_asked),
@@ -91,6 +94,9 @@ impl Dress {
         }
         if self.has_version {
             event.insert("suricata_version".into(), "8.0.7".into());
+        }
+        if let Some(host) = &self.host {
+            event.insert("host".into(), host.as_str().into());
         }
         if let Some(name) = &self.capture {
             event.insert("pcap_filename".into(), name.as_str().into());

@@ -59,7 +59,7 @@ pub(super) fn write_log(log: &[(&str, String)], folder: &Path) -> Result<()> {
         format!("{}\n", json!({ "event_type": "engine", "log_level": level, "engine": engine }))
     };
     let events: String = log.iter().map(event).collect();
-    for (name, text) in [("suricata.log", &text), ("suricata.json", &events)] {
+    for (name, text) in [("suricata.log", &text), ("suricata.json", &events), ("stdout", &text)] {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

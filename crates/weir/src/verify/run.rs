@@ -63,12 +63,30 @@ pub(super) fn run(case: &Case, made: &Path) -> Result<Run> {
     let options = Options { datasets: Some(datasets), ..options(case) };
     let mut detection = Detection::new(loaded.rules, options, &mut out)?;
     detection.tell_rules(&loaded.report);
-    detection.read(&case.capture, &Arc::default())?;
+    for capture in captures(case)? {
+        detection.read(&capture, &Arc::default())?;
+    }
     detection.finish()?;
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
     dress.put(&mut events);
     Ok(Run { events, refused, log })
+}
+
+/// The captures of a test, in the order of their names.
+fn captures(case: &Case) -> Result<Vec<PathBuf>> {
+    if !case.capture.is_dir() {
+        return Ok(vec![case.capture.clone()]);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&case.capture)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it.to_string_lossy().starts_with("pcap")) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// What a run says of the rules: of each that does not run, which it is, in Suricata's words, and
