@@ -177,6 +177,8 @@ pub struct TransactionView {
     pub number: Option<u64>,
     /// What is told of it, by the names of EVE's objects.
     pub objects: Arc<Vec<(&'static str, Object)>>,
+    /// How far its client, and its server, have come; empty where that is not told.
+    pub progress: [&'static str; 2],
     /// The files that the packet's side sends with it, so far.
     pub files: Vec<Object>,
 }

@@ -174,13 +174,13 @@ impl FlowTable {
     }
 
     /// What is told of a transaction of a packet's flow as it stands now, by the name of EVE's
-    /// object; `None` where what is told of such does not change.
+    /// object, and how far each side has come; `None` where what is told of such does not change.
     pub fn object(
         &self,
         detector: &Detector,
         packet: &Packet<'_>,
         number: u64,
-    ) -> Option<(&'static str, Object)> {
+    ) -> Option<((&'static str, Object), [&'static str; 2])> {
         let entry = self.entries.get(&self.key(packet).0)?;
         detector.object(entry.slot, number)
     }

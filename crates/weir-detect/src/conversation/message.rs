@@ -8,7 +8,9 @@ use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::digest::Digests;
 use crate::frame::Frame;
-use crate::rule::{Buffer, Hook, MessageField, MessageTest, Protocol, UnitTest};
+use crate::rule::{
+    Buffer, HTTP_STATES, Hook, MessageField, MessageTest, OF_TLS, Protocol, UnitTest,
+};
 use crate::value::Object;
 
 /// A message of the application that came further.
@@ -166,6 +168,22 @@ impl Message<'_> {
             Self::Ssh(session, side) => hook.holds(session.states(*side)),
             Self::Unit(unit) => unit.states.is_none_or(|it| hook.holds(it)),
             Self::Dns(_) | Self::Frame(_) => true,
+        }
+    }
+
+    /// How far each side of its transaction has come, as EVE spells it; empty where that is not
+    /// told.
+    pub(crate) fn progress(&self) -> [&'static str; 2] {
+        match self {
+            Self::Http(transaction, _) if !transaction.is_of_http2() => {
+                let places = transaction.places();
+                [0, 1].map(|side| HTTP_STATES[side][places[side]])
+            }
+            Self::Tls(session, _) => {
+                let places = session.places();
+                [0, 1].map(|side| OF_TLS[side].get(places[side]).copied().unwrap_or_default())
+            }
+            _ => [""; 2],
         }
     }
 

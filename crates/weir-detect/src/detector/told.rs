@@ -114,7 +114,11 @@ impl Detector {
     }
 
     /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
-    pub(crate) fn object(&self, slot: FlowSlot, number: u64) -> Option<(&'static str, Object)> {
+    pub(crate) fn object(
+        &self,
+        slot: FlowSlot,
+        number: u64,
+    ) -> Option<((&'static str, Object), [&'static str; 2])> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
         self.evaluator.told_of(conversation.so_far(number)?, number)
     }

@@ -443,27 +443,27 @@ impl Evaluator {
     /// What is told with an alert of a message that is no unit.
     fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
         let message = sight.message?;
-        let told = self.told_of(message, number)?;
+        let (told, progress) = self.told_of(message, number)?;
         let number = (!matches!(message, Message::Frame(_))).then_some(number);
         let files = match message {
             Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
             _ => Vec::new(),
         };
-        Some(TransactionView { number, objects: Arc::new(vec![told]), files })
+        Some(TransactionView { number, objects: Arc::new(vec![told]), progress, files })
     }
 
-    /// What alerts tell of a message, by the name of EVE's object.
+    /// What alerts tell of a message, by the name of EVE's object, and how far it has come.
     pub(crate) fn told_of(
         &self,
         message: Message<'_>,
         number: u64,
-    ) -> Option<(&'static str, Object)> {
+    ) -> Option<((&'static str, Object), [&'static str; 2])> {
         let (name, mut object) = message.object(number)?;
         object.shorten(TEXT_LEN_MAX);
         if let (Message::Http(http, _), true) = (message, self.limits.tells_bodies) {
             http.put_bodies(&mut object);
         }
-        Some((name, object))
+        Some(((name, object), message.progress()))
     }
 }
 

@@ -38,6 +38,7 @@ impl Evaluator {
         self.transaction = Some(TransactionView {
             number: Some(number),
             objects: unit.objects.clone(),
+            progress: [""; 2],
             files: unit.files.clone(),
         });
         let sight =

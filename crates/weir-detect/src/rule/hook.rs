@@ -14,7 +14,7 @@ const OF_SMTP: &[&str] = &["started", "data", "complete"];
 /// Of messages that are whole when they are told.
 const OF_MESSAGES: &[&str] = &["started", "complete"];
 /// Of a handshake of TLS: the client's, and the server's.
-const OF_TLS: [&[&str]; 2] = [
+pub(crate) const OF_TLS: [&[&str]; 2] = [
     &[
         "client_in_progress",
         "client_hello_done",
@@ -29,6 +29,26 @@ const OF_TLS: [&[&str]; 2] = [
         "server_hello_done",
         "server_handshake_done",
         "server_finished",
+    ],
+];
+
+/// HTTP/1's as EVE spells them, of requests and of responses.
+pub(crate) const HTTP_STATES: [[&str; 6]; 2] = [
+    [
+        "request_started",
+        "request_line",
+        "request_headers",
+        "request_body",
+        "request_trailer",
+        "request_complete",
+    ],
+    [
+        "response_started",
+        "response_line",
+        "response_headers",
+        "response_body",
+        "response_trailer",
+        "response_complete",
     ],
 ];
 

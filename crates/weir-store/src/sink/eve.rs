@@ -186,6 +186,10 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
         if let Some(number) = transaction.number {
             event.insert("tx_id".into(), number.into());
         }
+        let progress = ["ts_progress", "tc_progress"].into_iter().zip(transaction.progress);
+        for (name, state) in progress.filter(|it| !it.1.is_empty()) {
+            event.insert(name.into(), state.into());
+        }
         put_objects(&mut event, &transaction.objects);
         let files: Vec<Value> = transaction.files.iter().map(object).collect();
         if !files.is_empty() {

@@ -256,6 +256,17 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.head.tells(Buffer::HttpHeader))
     }
 
+    /// How far each side has come, by the place among the states of HTTP/1.
+    pub(crate) fn places(&self) -> [usize; 2] {
+        [0, 1].map(|side| match self.half(side) {
+            None => 0,
+            Some(half) if half.is_complete => 5,
+            Some(half) if half.body_size > 0 => 3,
+            Some(_) if self.has_headers(side) => 2,
+            Some(_) => 1,
+        })
+    }
+
     /// The body of a side, so far.
     pub(crate) fn body(&self, side: usize) -> &[u8] {
         self.half(side).map(|it| it.body.as_slice()).unwrap_or_default()

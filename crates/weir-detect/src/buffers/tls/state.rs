@@ -2,6 +2,7 @@
 
 use super::{RECORD_APPLICATION, RECORD_CHANGE_CIPHER_SPEC, RECORD_HEARTBEAT, Session};
 use crate::buffers::event::AppEvent;
+use crate::buffers::progress::Progress;
 
 /// Places of the client's states and the server's among those that rules name.
 pub(super) const HELLO: usize = 1;
@@ -30,6 +31,11 @@ impl Session {
     /// Whether a side has come further since rules looked at it, who do so now.
     pub(crate) fn shows(&mut self, side: usize) -> bool {
         self.progress[side].show()
+    }
+
+    /// How far each side has come.
+    pub(crate) fn places(&self) -> [usize; 2] {
+        self.progress.each_ref().map(Progress::now)
     }
 
     /// The states that a side came through before rules look at it.

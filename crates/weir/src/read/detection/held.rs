@@ -132,9 +132,10 @@ impl<W: Write> Look<W> {
     fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>) {
         let Some(transaction) = &mut alert.transaction else { return };
         let Some(number) = transaction.number else { return };
-        if let Some(now) = self.flows.object(&self.detector, packet, number)
+        if let Some((now, progress)) = self.flows.object(&self.detector, packet, number)
             && transaction.objects.first().is_some_and(|it| it.0 == now.0)
         {
+            transaction.progress = progress;
             Arc::make_mut(&mut transaction.objects)[0] = now;
         }
     }
