@@ -76,7 +76,8 @@ fn events_wait_for_a_listener_and_those_beyond_the_bound_are_counted() {
     let sink = sink(&path, EvePlace::Stream);
     (0..EVENTS).for_each(|it| sink.stats(event(it, 64)));
     wait("a loss", || (sink.counters().records_lost > 0).then_some(()));
-    let failures = wait("its reason", || Some(sink.counters().failures).filter(|it| !it.is_empty()));
+    let failures = || Some(sink.counters().failures).filter(|it| !it.is_empty());
+    let failures = wait("its reason", failures);
     assert!(failures[0].contains("nobody listens"), "{failures:?}");
     let mut stream = accept(&path);
     let mut heard = vec![next(&mut stream)];
