@@ -1,6 +1,7 @@
 //! Captures through the detector, and what it finds to a file of EVE's events.
 
 mod checksums;
+mod chunks;
 mod ended;
 mod excepted;
 mod held;
@@ -36,6 +37,7 @@ use super::exception::{Cause, Fate};
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
 pub use checksums::Checksums;
+use chunks::Chunks;
 use held::HeldOddity;
 pub use options::Options;
 use waiting::Waiting;
@@ -95,6 +97,10 @@ struct Look<W> {
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
     held: HashMap<u64, Vec<Held>>,
+    /// How far streams were looked at, by flow and whether the client says it; and that of the
+    /// packet at hand, where it is looked at now.
+    chunks: HashMap<(u64, bool), Chunks>,
+    chunk: Option<u32>,
     /// What was told of transactions with the packet at hand.
     units: Vec<UnitRecord>,
     /// Events of messages that wait to be acknowledged.
@@ -184,6 +190,8 @@ impl<W: Write> Detection<W> {
             rules_read: [0; 3],
             last: Time::default(),
             held: HashMap::new(),
+            chunks: HashMap::new(),
+            chunk: None,
             units: Vec::new(),
             odd: HashMap::new(),
             waiting: Waiting::default(),
@@ -311,6 +319,7 @@ impl<W: Write> Look<W> {
             alerts.clear();
         }
         let is_dropped = is_dropped && !is_let_pass;
+        self.note_chunks(layer, &packet);
         if !self.held.is_empty() {
             self.answer_held();
             self.acknowledge(layer, &packet);

@@ -152,3 +152,19 @@ fn what_matched_is_looked_at_again_inline_and_segments_say_what_was_said_first()
     let inline = counts(&[("alert.signature_id: 1", 4), ("alert.signature_id: 2", 2)]);
     assert_eq!(failures("again-ips", said, rules, ALERTS, &inline), none);
 }
+
+#[test]
+fn streams_of_nothing_known_are_looked_at_in_chunks_by_who_watches() {
+    let rules = "alert tcp any any -> any any (content:\"bbb\"; sid:1;)\n";
+    let none: &[Value] = &[];
+    // What was acknowledged, when the client closes.
+    let short = "tcp 9999\n> xbbbx\n> xbbbx\n> xbbbx\n";
+    let once = counts(&[("alert.signature_id: 1", 1), ("pcap_cnt: 10", 1)]);
+    assert_eq!(failures("chunk", short, rules, ALERTS, &once), none);
+    let thrice = counts(&[("alert.signature_id: 1", 3)]);
+    assert_eq!(failures("chunk-ips", short, rules, ALERTS, &thrice), none);
+    // After three of 1,000 bytes more than a chunk is acknowledged.
+    let long = format!("tcp 9999\n{}", format!("> {}bbb\n", "x".repeat(997)).repeat(7));
+    let chunks = counts(&[("alert.signature_id: 1", 3), ("pcap_cnt: 10", 1), ("pcap_cnt: 16", 1)]);
+    assert_eq!(failures("chunks", &long, rules, ALERTS, &chunks), none);
+}

@@ -39,6 +39,7 @@ impl<W: Write> Look<W> {
         let is_inline = self.options.is_inline;
         let id = sink::flow_id(&record.view);
         self.sent.remove(&id);
+        [false, true].iter().for_each(|it| _ = self.chunks.remove(&(id, *it)));
         self.tell_odd_late(id, record.vlans);
         let exception = self.exceptions.remove(&id);
         if let Some((cause, Some(policy))) = exception {

@@ -1,5 +1,6 @@
 //! Alerts about streams that wait until the receiver has acknowledged what they are about.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -87,11 +88,15 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&view);
         let Some(held) = self.held.remove(&id) else { return };
         let (mut left, mut told) = (Vec::new(), Vec::new());
+        let is_known = self.flows.application(&self.detector, packet).is_some();
+        let chunk = self.chunk;
         for mut one in held {
+            let is_raw = !is_known && self.rules.rule(one.alert.rule).is_of_stream();
+            let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0);
             if one.alert.flow.to_server != view.to_server {
                 one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
                 left.push(one);
-            } else if one.is_acknowledged {
+            } else if one.is_acknowledged && (is_due || !is_raw) {
                 one.alert.flow = view;
                 told.push(one.alert);
             } else {
@@ -101,6 +106,8 @@ impl<W: Write> Look<W> {
         if !left.is_empty() {
             self.held.insert(id, left);
         }
+        let mut seen = HashSet::new();
+        told.retain(|it| !self.rules.rule(it.rule).is_of_stream() || seen.insert(it.rule));
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
         for alert in &told {
