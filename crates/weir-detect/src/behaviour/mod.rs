@@ -47,6 +47,7 @@ use crate::alert::Alert;
 use crate::detector::Direction;
 use crate::flow::Flow;
 use crate::packet::View;
+use crate::rule::Protocol;
 use crate::ruleset::RuleSet;
 
 /// Watches of a set of rules, at most: one bit each.
@@ -60,6 +61,28 @@ pub(crate) enum Watch {
     Flood(FloodWatch),
     Attack(AttackWatch),
     Scan(ScanWatch),
+}
+
+impl Watch {
+    /// Whether packets of a rule's protocol can be what is watched for.
+    pub(crate) fn may_be_of(&self, protocol: Protocol) -> bool {
+        use Protocol as P;
+        let is_any = matches!(protocol, P::Ip | P::Ipv4 | P::Ipv6 | P::PacketHeader);
+        let kind = match self {
+            Self::Scan(_) => return true,
+            // RoCE v2 is UDP.
+            Self::Attack(_) => return is_any || matches!(protocol, P::Rdma | P::Udp),
+            Self::Flood(watch) => watch.kind(),
+        };
+        is_any
+            || match kind {
+                FloodKind::Syn => matches!(protocol, P::Tcp | P::TcpPacket),
+                FloodKind::Udp | FloodKind::Dns => protocol == P::Udp,
+                FloodKind::Icmp => matches!(protocol, P::Icmp | P::Icmpv4 | P::Icmpv6),
+                FloodKind::NewFlow => true,
+                _ => matches!(protocol, P::Rdma | P::Udp),
+            }
+    }
 }
 
 /// Which watches say of the packet at hand that it belongs to what they watch for, a bit each.

@@ -250,6 +250,12 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     if !is_ip && own != P::Udp && rule.tests.iter().any(is_of_rdma) {
         return Err(Refused::new("rdma", "no packet of the rule's protocol is RDMA: write `rdma`"));
     }
+    let is_in_vain =
+        |it: &HeaderTest| matches!(it, HeaderTest::Sign { watch, .. } if !watch.may_be_of(own));
+    if rule.tests.iter().any(is_in_vain) {
+        let why = "no packet of the rule's protocol is what it watches for: write another";
+        return Err(Refused::new("protocol", why));
+    }
     let headers = || rule.buffers.iter().map(|it| it.key.buffer).filter(|it| it.is_header());
     let is_address = |it: &Buffer| matches!(it, Buffer::IpSource | Buffer::IpDestination);
     let asks_packets = !rule.tests.iter().all(HeaderTest::goes_with_stream)

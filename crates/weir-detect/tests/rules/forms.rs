@@ -376,3 +376,20 @@ fn forms_that_suricata_takes_and_refuses() {
         assert!(!runs("alert ip any any -> any any", option), "{option}");
     }
 }
+
+#[test]
+fn what_no_packet_of_the_rules_protocol_is_part_of_is_not_watched_for() {
+    for (protocol, right, wrong) in [
+        ("tcp", "flood:syn", "flood:icmp"),
+        ("icmp", "flood:icmp", "flood:rdma_read"),
+        ("udp", "flood:dns", "flood:half_open"),
+        ("rdma", "flood:cnp", "flood:syn"),
+        ("rdma", "rdma.event:key_guessing", "flood:udp"),
+        ("tcp", "flood:new_flow", "rdma.event:key_guessing"),
+        ("ip", "rdma.event:key_guessing", "flood:nothing"),
+    ] {
+        let rule = |what: &str| format!("drop {protocol} any any -> any any ({what}; sid:1;)");
+        assert_eq!(load(&rule(right)).1.runnable, 1, "{protocol}: {right}");
+        assert_eq!(load(&rule(wrong)).1.runnable, 0, "{protocol}: {wrong}");
+    }
+}

@@ -86,6 +86,10 @@ pub(crate) struct FloodWatch {
 }
 
 impl FloodWatch {
+    pub(crate) fn kind(&self) -> FloodKind {
+        self.kind
+    }
+
     pub(in crate::behaviour) fn parse(value: &str) -> Result<Self, String> {
         let (mut of, mut rate, mut hold_s, mut times) = (Of::Source, None, 10, 0);
         let mut prefixes = [None; 2];
