@@ -208,7 +208,9 @@ impl Conversation {
             let refused = self.refuses_unacceptable(side, (view.payload, &header), limits);
             return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
-        let was_known = !self.is_decided[side] && self.is_speech_known(side, limits);
+        let asks_before = limits.waits_for_acknowledgment || limits.looks_again > 0;
+        let asks_before = asks_before && !self.is_decided[side];
+        let was_known = asks_before && self.is_speech_known(side, limits);
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
         progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
