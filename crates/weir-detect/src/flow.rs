@@ -242,9 +242,7 @@ impl Flow {
 
     /// Notes whose packet it is for which the rest is dropped, if that is so.
     pub(crate) fn note_dropper(&mut self, direction: Direction) {
-        if self.dropped_by.is_some() {
-            self.dropped_from.get_or_insert(direction);
-        }
+        self.dropped_from = self.dropped_by.and(self.dropped_from.or(Some(direction)));
     }
 
     /// Whether the rest of it is dropped.
@@ -674,6 +672,7 @@ impl Slab {
                 rule.action.is_blocking() && flow.is_between_ends_of(&rule.header)
             };
             flow.dropped_by = dropped_by.filter(still_drops);
+            flow.dropped_from = flow.dropped_by.and(flow.dropped_from);
             flow.is_passed = false;
             flow.is_bypassed = false;
             flow.has_other_rules = [true; 2];

@@ -5,7 +5,7 @@ use crate::rule::Protocol;
 
 /// Applications that somebody does not want looked for, or taken apart (Suricata's
 /// `app-layer.protocols.NAME.enabled`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationChoice {
     /// Those not looked for, over TCP and over UDP; a bit each.
     off: [u64; 2],

@@ -12,6 +12,8 @@ use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
 
+/// Mails that wait for their server's answer, at most.
+const MAILS_MAX: usize = 16;
 /// Bytes of a line of mail that are kept, at most.
 const LINE_LEN_MAX: usize = 4096;
 /// And of a mail, whose files may come in one.
@@ -145,10 +147,7 @@ pub(crate) struct Smtp {
     /// How far the transaction of that number has come, as rules look at it with each side.
     progress: [(u64, Progress); 2],
 }
-/// Mails that wait for their server's answer, at most.
-const MAILS_MAX: usize = 16;
-
-heap_size!(Smtp { lines, chunked, greeting, transaction });
+heap_size!(Smtp { lines, chunked, greeting, transaction, mails });
 
 impl Default for Smtp {
     fn default() -> Self {

@@ -165,6 +165,12 @@ pub(crate) struct Record {
     pub(crate) side: Option<usize>,
 }
 
+impl HeapSize for Record {
+    fn heap_size(&self) -> usize {
+        self.objects.iter().map(|it| size_of_val(it) + it.1.heap_size()).sum()
+    }
+}
+
 impl Record {
     pub(crate) fn new(kind: &'static str, number: u64, object: Object) -> Self {
         Self { kind, number: Some(number), objects: vec![(kind, object)], side: None }

@@ -98,3 +98,21 @@ fn who_was_spared_or_only_watched_is_dropped_by_his_address_as_soon_as_he_is_not
     gateway.engine.swap(policy, Associations::default()).unwrap();
     assert!(gateway.receive(Side::Wire, &[segment(1004, PSH_ACK, b"good")]).is_empty());
 }
+
+#[test]
+fn a_connection_that_a_reload_freed_is_held_against_who_is_dropped_next() {
+    let blocks = Arc::new(Blocks::default());
+    let mut gateway = gateway(RULE, |policy| policy.blocks = Some(Arc::clone(&blocks)));
+    assert_eq!(connect(&mut gateway, b"evil"), 0);
+    let enforced = gateway.engine.policy().clone();
+    let others = "drop tcp 192.0.2.250 any -> any any (content:\"evil\"; sid:1;)";
+    let mut freed = super::inline::gateway(others, |_| {}).engine.policy().clone();
+    freed.blocks.clone_from(&enforced.blocks);
+    for policy in [freed, enforced] {
+        gateway.engine.swap(policy, Associations::default()).unwrap();
+    }
+    blocks.replace(&[], &[Prefix::new(IpAddr::from(ATTACKER), 32)]);
+    assert!(gateway.receive(Side::Host, &[answer(5000, 1000, PSH_ACK, b"evil")]).is_empty());
+    assert_eq!(gateway.receive(Side::Wire, &[segment(1000, PSH_ACK, b"good")]).len(), 1);
+    assert!(gateway.receive(Side::Host, &[answer(5004, 1004, PSH_ACK, b"good")]).is_empty());
+}

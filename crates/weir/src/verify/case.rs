@@ -423,7 +423,8 @@ fn version(value: &Value) -> [u32; 3] {
 /// A path of a command line, from the test's folder.
 fn place(word: Option<&String>) -> PathBuf {
     let word = word.map(String::as_str).unwrap_or_default();
-    PathBuf::from(word.trim_start_matches("${TEST_DIR}").trim_start_matches('/'))
+    // Others' paths are theirs, where they begin at the root.
+    PathBuf::from(word.strip_prefix("${TEST_DIR}").map_or(word, |it| it.trim_start_matches('/')))
 }
 
 /// The words of a command line; quotes hold together.
@@ -530,6 +531,15 @@ mod tests {
         assert_eq!(settings["stream.inline"], "no");
         set_setting(&mut settings, "reputation-files.0", "one");
         assert_eq!(settings["reputation-files"], serde_json::json!(["one"]));
+    }
+
+    #[test]
+    fn paths_are_of_the_tests_folder_unless_they_begin_at_the_root() {
+        let path = |word: &str| Path::new("/t").join(place(Some(&word.to_owned())));
+        assert_eq!(path("${TEST_DIR}/a"), Path::new("/t/a"));
+        assert_eq!(path("${TEST_DIR}"), Path::new("/t/"));
+        assert_eq!(path("../a"), Path::new("/t/../a"));
+        assert_eq!(path("/etc/a"), Path::new("/etc/a"));
     }
 
     #[test]

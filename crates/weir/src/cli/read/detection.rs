@@ -177,16 +177,12 @@ fn create(eve: &Path) -> Result<File> {
         }
     }
     let is_pipe = fs::metadata(eve).is_ok_and(|it| it.file_type().is_fifo());
-    // Held until it is open: its reader is not gone by then.
+    // Held until the pipe is open: its reader is not gone by then.
+    let reader =
+        is_pipe.then(|| File::options().write(true).custom_flags(libc::O_NONBLOCK).open(eve));
+    let reader = reader.transpose();
     let _reader =
-        match is_pipe {
-            true => Some(
-                File::options().write(true).custom_flags(libc::O_NONBLOCK).open(eve).with_context(
-                    || format!("nobody reads the pipe {shown}: start who does first"),
-                )?,
-            ),
-            false => None,
-        };
+        reader.with_context(|| format!("nobody reads the pipe {shown}: start who does first"))?;
     let file = File::options().write(true).create(true).truncate(false).open(eve);
     let file = file.with_context(|| format!("cannot write {shown}"))?;
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -199,7 +195,6 @@ fn create(eve: &Path) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
@@ -217,5 +212,17 @@ mod tests {
         let refused = create(&capture).unwrap_err().to_string();
         assert!(refused.ends_with("a.pcap is there and holds no EVE: it is not overwritten"));
         assert_eq!(fs::read(&capture).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn a_pipe_is_written_to_where_somebody_reads_it() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(create(&pipe).unwrap_err().to_string().starts_with("nobody reads the pipe"));
+        // Who opens it for both waits for nobody.
+        let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        create(&pipe).unwrap();
     }
 }
