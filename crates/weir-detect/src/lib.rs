@@ -104,3 +104,4 @@ pub use rule::{Action, Answered, Rule, RuleIndex};
 pub use ruleset::RuleSet;
 pub use shared::SharedCounts;
 pub use table::FlowTable;
+pub use value::printable;

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use base64ct::{Base64, Encoding};
+
 use crate::heap::HeapSize;
 
 /// A value of a record.
@@ -203,29 +205,18 @@ pub(crate) fn hex(bytes: &[u8], between: &str) -> String {
     digits.join(between)
 }
 
-/// Bytes as letters, a dot for each that is none.
-pub(crate) fn printable(bytes: &[u8]) -> String {
-    let letter = |byte: &u8| match byte {
-        b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
-        _ => '.',
+/// Bytes as letters, a dot for each that cannot be printed.
+pub fn printable(bytes: &[u8]) -> String {
+    let shown = |byte: &u8| match byte {
+        b'\r' | b'\n' | b' '..=b'~' => *byte,
+        _ => b'.',
     };
-    bytes.iter().map(letter).collect()
+    String::from_utf8(bytes.iter().map(shown).collect()).unwrap_or_default()
 }
 
 /// Bytes in base 64 (RFC 4648 s4).
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or_default());
-        let number = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let is_there = place <= three.len();
-            let letter = LETTERS[(number >> (18 - 6 * place) & 63) as usize];
-            text.push(if is_there { char::from(letter) } else { '=' });
-        }
-    }
-    text
+    Base64::encode_string(bytes)
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use crate::inspect::base64;
 use crate::rule::Numbers;
 use crate::rule::syntax;
+use crate::value;
 pub(crate) use options::leads_out;
 use options::{Format, Options};
 pub(crate) use values::{Datasets, Moved};
@@ -427,7 +429,7 @@ impl Kind {
     /// A value as files write it: text in base64, digests in hex, addresses.
     fn written(self, text: &str) -> Option<Vec<u8>> {
         match self {
-            Self::String => base64(text),
+            Self::String => from_base64(text),
             Self::Md5 => hexadecimal(text, 16),
             Self::Sha256 => hexadecimal(text, 32),
             Self::Ip | Self::Ipv4 | Self::Ipv6 => {
@@ -443,7 +445,7 @@ impl Kind {
     /// The same the other way round.
     fn line(self, value: &[u8]) -> String {
         match self {
-            Self::String => to_base64(value),
+            Self::String => value::base64(value),
             Self::Md5 | Self::Sha256 => value.iter().map(|it| format!("{it:02x}")).collect(),
             Self::Ip | Self::Ipv4 | Self::Ipv6 => {
                 if let Ok(octets) = <[u8; 4]>::try_from(value) {
@@ -478,17 +480,10 @@ pub(crate) fn hexadecimal(text: &str, length: usize) -> Option<Vec<u8>> {
     bytes.filter(|_| text.len() == 2 * length)
 }
 
-fn base64(text: &str) -> Option<Vec<u8>> {
+fn from_base64(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut held, mut bits) = (Vec::new(), 0_u32, 0);
     for byte in text.trim_end_matches('=').bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
+        let digit = base64::digit(byte)?;
         (held, bits) = (held << 6 | u32::from(digit), bits + 6);
         if bits >= 8 {
             bits -= 8;
@@ -496,21 +491,6 @@ fn base64(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
-}
-
-/// RFC 4648 s4, with padding.
-fn to_base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
-        let held = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4_usize {
-            let digit = DIGITS[(held >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
 }
 
 #[cfg(test)]

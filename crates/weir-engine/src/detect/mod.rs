@@ -35,6 +35,7 @@ use weir_wire::parse::{Fault, Network, Parsed, Transport};
 use drops::Drops;
 use early::Early;
 pub use early::FLOODS_MAX;
+pub use reject::Answers;
 pub(crate) use reject::End;
 use reject::Refusal;
 use replace::Replacing;
@@ -607,6 +608,11 @@ impl Detection {
     pub fn replaced(&self) -> [u64; 2] {
         let lost = self.counters().replacements_lost;
         [self.replacing.replaced, self.replacing.left + lost]
+    }
+
+    /// Answers to packets that rules rejected.
+    pub fn answers(&self) -> Answers {
+        self.refusal.answers()
     }
 
     /// The rules that dropped packets, or would have, in their order.

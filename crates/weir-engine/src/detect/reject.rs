@@ -40,13 +40,24 @@ pub(super) struct Refusal {
     rdma: Answer,
     left: u32,
     refilled: Time,
+    answers: Answers,
+}
+
+/// Answers to packets that rules rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Handed over to be sent.
+    pub given: u64,
+    /// Left out: there were 1,000 within the second.
+    pub left_out: u64,
 }
 
 impl Default for Refusal {
     fn default() -> Self {
         let (to_sender, to_receiver) = (Written::default(), Written::default());
         let (rdma, left) = (Answer::default(), ANSWERS_PER_SECOND);
-        Self { to_sender, to_receiver, rdma, left, refilled: Time::default() }
+        let (refilled, answers) = (Time::default(), Answers::default());
+        Self { to_sender, to_receiver, rdma, left, refilled, answers }
     }
 }
 
@@ -96,11 +107,18 @@ impl Refusal {
             End::Sender => &mut self.to_sender,
             End::Receiver => &mut self.to_receiver,
         };
-        match (std::mem::take(&mut written.len), end) {
+        let answer = match (std::mem::take(&mut written.len), end) {
             (0, End::Sender) => self.rdma.take(),
             (0, End::Receiver) => None,
             (len, _) => Some(&written.bytes[..len]),
-        }
+        };
+        self.answers.given += u64::from(answer.is_some());
+        answer
+    }
+
+    /// What was answered, and what was not.
+    pub(super) fn answers(&self) -> Answers {
+        self.answers
     }
 
     /// Takes one answer out of this second's.
@@ -110,6 +128,7 @@ impl Refusal {
         }
         let may = self.left > 0;
         self.left = self.left.saturating_sub(1);
+        self.answers.left_out += u64::from(!may);
         may
     }
 }

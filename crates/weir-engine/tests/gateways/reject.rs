@@ -1,5 +1,6 @@
 //! Rules that reject: who is answered, how, and who is not.
 
+use weir_engine::detect::Answers;
 use weir_wire::checksum::Sum;
 use weir_wire::parse::Parsed;
 use weir_wire::tcp::flags::{ACK, PSH, RST, SYN};
@@ -121,6 +122,16 @@ fn a_reset_of_a_syn_is_next_for_who_has_taken_another_copy() {
     let answers = read(gateway.receive(Side::Wire, &[segment(80, SYN, [1000, 0], b"")]));
     let Transport::Tcp { sequence, flags, .. } = answers[0].2.transport else { panic!() };
     assert_eq!((answers.len(), sequence, flags), (1, 1001, RST));
+}
+
+#[test]
+fn a_thousand_answers_a_second_are_given_and_the_others_counted() {
+    let mut gateway = gateway("reject udp any any -> any 99 (content:\"evil\"; sid:1;)", |_| ());
+    let evil = ipv4(ATTACKER, VICTIM, 17, 0, &udp_payload(99, b"evil"));
+    let answered: usize =
+        (0..1001).map(|_| gateway.receive(Side::Wire, from_ref(&evil)).len()).sum();
+    let answers = gateway.engine.detection().unwrap().answers();
+    assert_eq!((answered, answers), (1000, Answers { given: 1000, left_out: 1 }));
 }
 
 #[test]

@@ -40,6 +40,10 @@ pub struct DetectionSnapshot {
     pub replaced: u64,
     /// Texts that were not: in tunnels, pieces of datagrams and RDMA.
     pub not_replaced: u64,
+    /// Answers to packets that rules reject (`reject`) which were sent.
+    pub answers: u64,
+    /// Those that were not: there are 1,000 a second and worker at most.
+    pub answers_left_out: u64,
     /// What was odd about packets, with `eve_anomalies`.
     pub anomalies: u64,
     /// Of that, what found no room to wait in.
@@ -166,6 +170,7 @@ impl DetectionSnapshot {
             would_drop: it.would_drop,
         });
         let [replaced, not_replaced] = detection.replaced();
+        let answers = detection.answers();
         Self {
             mode: mode.to_owned(),
             rules: detection.rules().len() as u64,
@@ -187,6 +192,8 @@ impl DetectionSnapshot {
             bypassed: counters.bypassed,
             replaced,
             not_replaced,
+            answers: answers.given,
+            answers_left_out: answers.left_out,
             anomalies: counters.anomalies,
             anomalies_lost: counters.anomalies_lost,
             drops: drops.collect(),
@@ -209,6 +216,8 @@ impl DetectionSnapshot {
             (&mut self.bypassed, more.bypassed),
             (&mut self.replaced, more.replaced),
             (&mut self.not_replaced, more.not_replaced),
+            (&mut self.answers, more.answers),
+            (&mut self.answers_left_out, more.answers_left_out),
             (&mut self.anomalies, more.anomalies),
             (&mut self.anomalies_lost, more.anomalies_lost),
         ] {

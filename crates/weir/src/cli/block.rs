@@ -161,7 +161,9 @@ const TTL_MAX_S: u64 = 3650 * 86_400;
 /// Why, as the gateway takes it.
 pub(super) fn reason(text: &str) -> Result<String, String> {
     let is_fit = text.chars().count() <= REASON_MAX && !text.contains(char::is_control);
-    is_fit.then(|| text.to_owned()).ok_or(format!("write at most {REASON_MAX} characters of text"))
+    is_fit.then(|| text.to_owned()).ok_or_else(|| {
+        format!("write at most {REASON_MAX} characters of text, none of them a control character")
+    })
 }
 
 /// A time: `90s`, `10m`, `1h`, `7d`; a bare number is seconds.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use weir_detect::{Loaded, Refusal};
 
 use super::print_json;
 use super::terminal::shown;
-use crate::rules::{self, SEE_REFUSED};
+use crate::rules::{self, Lists, SEE_REFUSED};
 
 const HELP: &str = "\
 A rule runs in full or not at all. Folders are read with their *.rules and classification.config.
@@ -75,7 +76,7 @@ struct RulesReport<'a> {
 /// A file cannot be read, or standard output not be written.
 pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     let RulesCommand::Check(args) = &args.command;
-    let lists = args.lists.iter().cloned().collect();
+    let lists = lists(&args.lists)?;
     let mut text = rules::read_with(&args.paths, args.variables.as_deref(), &lists)?;
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
     let Loaded { rules, report } = text.compile()?;
@@ -129,6 +130,19 @@ pub(super) fn list(text: &str) -> Result<(String, PathBuf), String> {
         }
         _ => Err("NAME=FILE, such as DROP=drop.txt".to_owned()),
     }
+}
+
+/// The files of lists by their names.
+///
+/// # Errors
+/// A name has two.
+pub(super) fn lists(named: &[(String, PathBuf)]) -> anyhow::Result<Lists> {
+    let mut lists = Lists::new();
+    for (name, file) in named {
+        let other = lists.insert(name.clone(), file.clone());
+        ensure!(other.is_none(), "--list {name} is given twice: a name stands for one file");
+    }
+    Ok(lists)
 }
 
 /// What a rule file is told of one of its rules. The keyword and the reason may quote it.

@@ -9,6 +9,7 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 use weir_detect::Marks;
 use weir_detect::alert::End;
+use weir_detect::printable;
 use weir_store::sink::eve;
 use weir_store::sink::eve_record::head;
 pub use weir_store::sink::eve_record::{
@@ -226,13 +227,4 @@ pub fn named_link(path: &Path) -> Option<u32> {
         [0xa1, 0xb2, 0xc3 | 0x3c, 0xd4 | 0x4d] => Some(u32::from_be_bytes(number) & 0xffff),
         _ => None,
     }
-}
-
-/// Bytes as text: those that cannot be printed are dots.
-pub fn printable(bytes: &[u8]) -> String {
-    let letter = |byte: &u8| match byte {
-        b'\r' | b'\n' | b' '..=b'~' => char::from(*byte),
-        _ => '.',
-    };
-    bytes.iter().map(letter).collect()
 }

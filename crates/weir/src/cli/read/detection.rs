@@ -13,6 +13,7 @@ use weir_port::CaptureError;
 use weir_store::sink::eve_dns::DnsVersion;
 
 use super::{ReadArgs, interrupted, random_seed, says_interrupted};
+use crate::cli::rules::lists;
 use crate::cli::terminal::shown;
 use crate::cli::{EXIT_USAGE, print_json};
 use crate::config::rules::digests;
@@ -66,13 +67,15 @@ pub(super) fn run(args: &ReadArgs, eve: &Path) -> anyhow::Result<ExitCode> {
             false => print!("{words}"),
         }
     }
+    // As `weir rules check` fails: what was to be looked for was not.
+    is_complete &= report.runnable > 0 || report.enabled == 0;
     is_complete &= !says_interrupted(args, &is_over);
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Its rules; what is to be said of them is.
 fn rules_of(args: &ReadArgs) -> Result<Loaded> {
-    let lists = args.lists.iter().cloned().collect();
+    let lists = lists(&args.lists)?;
     let mut text = rules::read_with(&args.rules, args.variables.as_deref(), &lists)?;
     text.ignore_checksums(args.no_checksums);
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;

@@ -56,19 +56,19 @@ impl BlockBook {
         state_dir.join(format!("blocks-{gateway}.json"))
     }
 
+    /// The file that is read at first: an older version's, as long as the gateway has none.
+    pub fn source(state_dir: &Path, gateway: &str) -> PathBuf {
+        let own = Self::path(state_dir, gateway);
+        if own.exists() { own } else { state_dir.join(SHARED) }
+    }
+
     /// Reads what `state_dir` keeps for a gateway.
     ///
     /// # Errors
     /// The file exists but cannot be read. A start without it would silently lift its blocks.
     pub fn open(state_dir: &Path, gateway: &str) -> io::Result<Self> {
         let path = Self::path(state_dir, gateway);
-        let read = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::read(state_dir.join(SHARED))
-            }
-            read => read,
-        };
-        let lists = match read {
+        let lists = match fs::read(Self::source(state_dir, gateway)) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Lists::default(),

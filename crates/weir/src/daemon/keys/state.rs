@@ -254,7 +254,7 @@ impl StateStore {
         let folder = Arc::new(File::open(directory).map_err(failed(directory))?);
         let notes = LentKeys::open(directory, lent::KEYS_MAX).map_err(failed(directory))?;
         let blocks = BlockBook::open(directory, gateway).map_err(|error| {
-            let path = BlockBook::path(directory, gateway);
+            let path = BlockBook::source(directory, gateway);
             match error.kind() {
                 io::ErrorKind::InvalidData => StateError::Blocks { path, error },
                 _ => StateError::Io { path, error },

@@ -53,7 +53,11 @@ impl Gateway {
     ) -> Result<Response> {
         let recorder = self.recorder.as_ref().context("there is no table [store]")?;
         let is_fit = comment.chars().count() <= COMMENT_MAX && !comment.contains(char::is_control);
-        ensure!(is_fit, "comment: write at most {COMMENT_MAX} characters of text");
+        ensure!(
+            is_fit,
+            "comment: write at most {COMMENT_MAX} characters of text, none of them a control \
+             character"
+        );
         recorder.remark(by, alert, is_acknowledged, comment);
         let state = if is_acknowledged { "acknowledged" } else { "open" };
         let what = format!("alert {alert} {state}: {comment}");
@@ -79,6 +83,10 @@ impl Gateway {
 
 fn check_reason(reason: &str) -> Result<()> {
     let is_fit = reason.chars().count() <= REASON_MAX && !reason.contains(char::is_control);
-    ensure!(is_fit, "reason: write at most {REASON_MAX} characters of text");
+    ensure!(
+            is_fit,
+            "reason: write at most {REASON_MAX} characters of text, none of them a control \
+             character"
+        );
     Ok(())
 }

@@ -76,9 +76,13 @@ fn what_a_copy_of_the_machine_knows_too_is_refused_and_fresh_keys_are_not() {
 #[test]
 fn damaged_blocks_are_called_damaged() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("blocks-gw.json"), "{\"blocks\": [").unwrap();
-    let error = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap_err().to_string();
-    assert!(error.contains("blocks-gw.json is damaged: EOF") && error.contains("weir block add"));
+    for name in ["blocks.json", "blocks-gw.json"] {
+        std::fs::write(folder.path().join(name), "{\"blocks\": [").unwrap();
+        let error = StateStore::open(folder.path(), "gw", LostState::Refuse).unwrap_err();
+        let error = error.to_string();
+        let what = format!("{name} is damaged: EOF");
+        assert!(error.contains(&what) && error.contains("weir block add"), "{error}");
+    }
 }
 
 #[test]
