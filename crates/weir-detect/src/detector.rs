@@ -553,8 +553,16 @@ impl Detector {
 
     /// Whether a connection is over: both its ends have all that the other said.
     pub(crate) fn is_over(&self, slot: FlowSlot) -> bool {
-        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
-        conversation.is_some_and(|it| it.is_over())
+        self.flows.taken(slot).is_some_and(|it| match &it.conversation {
+            Some(conversation) => conversation.is_over(),
+            // Nobody follows what was let go.
+            None => it.is_passed || it.is_bypassed || it.is_settled(&self.evaluator.limits),
+        })
+    }
+
+    /// Whether what is said in a flow is followed.
+    pub(crate) fn follows(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.conversation.is_some())
     }
 
     /// How long a flow may be silent before it is over; none: it is not known.

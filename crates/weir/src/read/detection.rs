@@ -491,7 +491,8 @@ impl<W: Write> Look<W> {
         event.extend(eve::noted(self.flows.marks(&self.detector, packet)));
         for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
             let texts = texts.iter().filter(|it| it.kept == kept);
-            let texts = texts.map(|it| json!({ it.name.as_str(): weir_detect::printable(&it.bytes) }));
+            let texts =
+                texts.map(|it| json!({ it.name.as_str(): weir_detect::printable(&it.bytes) }));
             let texts: Vec<_> = texts.collect();
             if !texts.is_empty() {
                 event.entry("metadata").or_insert(json!({}))[name] = texts.into();

@@ -84,9 +84,9 @@ impl Gateway {
 fn check_reason(reason: &str) -> Result<()> {
     let is_fit = reason.chars().count() <= REASON_MAX && !reason.contains(char::is_control);
     ensure!(
-            is_fit,
-            "reason: write at most {REASON_MAX} characters of text, none of them a control \
+        is_fit,
+        "reason: write at most {REASON_MAX} characters of text, none of them a control \
              character"
-        );
+    );
     Ok(())
 }

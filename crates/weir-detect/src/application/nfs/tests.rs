@@ -1,0 +1,116 @@
+use super::*;
+
+fn call(procedure: u8, arguments: &[u8]) -> Vec<u8> {
+    let head = [0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3];
+    let unix = b"\0\0\0\x01\0\0\0\x14\0\0\0\0\0\0\0\x02me\0\0\0\0\x03\xe8\0\0\0\x64";
+    let mut bytes = [&head[..], &[0, 0, 0, procedure], unix, &[0; 8], arguments].concat();
+    // The credentials' length.
+    let length = unix.len() as u8 - 8;
+    bytes[31] = length;
+    bytes
+}
+
+#[test]
+fn calls_are_told_by_the_file_that_they_name() {
+    let lookup = call(3, b"\0\0\0\x04root\0\0\0\x05a.txt\0\0\0");
+    let found = b"\0\0\0\x09\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04file";
+    let read = call(6, b"\0\0\0\x04file\0\0\0\0\0\0\0\0\0\0\0\x10");
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    nfs.take(0, &lookup, &mut said);
+    nfs.take(1, found, &mut said);
+    nfs.take(0, &read, &mut said);
+    let object = &said.records[0].objects[1].1;
+    assert_eq!(object.value("procedure"), Some(&"LOOKUP".into()));
+    assert_eq!(object.value("filename"), Some(&"a.txt".into()));
+    assert_eq!(object.value("status"), Some(&"OK".into()));
+    assert_eq!(said.units[2].numbers(Field::NfsProcedure).next(), Some(6));
+    let read = &said.units[2].objects[1].1;
+    assert_eq!(read.value("filename"), Some(&"a.txt".into()));
+}
+
+/// A call and its answer, that give `data` of the file from `at` on.
+fn reading(number: u8, at: u8, data: &[u8], is_last: bool) -> [(usize, Vec<u8>); 2] {
+    let place = [0, 0, 0, 0, 0, 0, 0, at, 0, 0, 0, 64];
+    let mut asked = call(6, &[&b"\0\0\0\x04file"[..], &place].concat());
+    asked[3] = number;
+    let length = data.len() as u8;
+    let head = [0, 0, 0, number, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let facts = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, length, 0, 0, 0, is_last.into()];
+    let answer = [&head[..], &facts, &[0, 0, 0, length], data].concat();
+    [(0, asked), (1, answer)]
+}
+
+#[test]
+fn what_is_read_lies_where_it_lies_in_its_file_in_whatever_order_it_comes() {
+    let pieces = [reading(1, 0, b"evil", false), reading(2, 4, b"file", true)];
+    let [[a, b], [c, d]] = &pieces;
+    for order in [[a, b, c, d], [a, c, d, b]] {
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        for (side, bytes) in order {
+            nfs.take(*side, bytes, &mut said);
+        }
+        let is_found = |it: &Unit| it.each(Buffer::FileData, &mut |it| it == b"evilfile");
+        assert!(is_found(said.units.last().unwrap()), "{said:?}");
+    }
+}
+
+#[test]
+fn how_long_a_file_is_is_told_where_it_is_to_be_kept() {
+    let size = |stable: u8| {
+        let place = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, stable, 0, 0, 0, 4];
+        let write = call(7, &[&b"\0\0\0\x04file"[..], &place, b"evil"].concat());
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        nfs.take(0, &write, &mut said);
+        said.units[0].numbers(Field::FileSize).next()
+    };
+    assert_eq!([0, 1, 2].map(size), [None, None, Some(4)]);
+}
+
+/// What is told of a call of that version and procedure when its stream ends.
+fn left(version: u8, procedure: u8, arguments: &[u8]) -> Option<Object> {
+    let mut bytes = call(procedure, arguments);
+    bytes[19] = version;
+    let mut record = (0x8000_0000 | bytes.len() as u32).to_be_bytes().to_vec();
+    record.append(&mut bytes);
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    nfs.take(0, &record, &mut said);
+    nfs.end(&mut said);
+    said.records.first().map(|it| it.objects[1].1.clone())
+}
+
+#[test]
+fn calls_without_an_answer_are_told_when_their_stream_ends_but_not_how_files_are() {
+    let handle = b"\0\0\0\x08FILEHDL2";
+    let access = left(3, 4, handle).unwrap();
+    assert_eq!(access.value("procedure"), Some(&"ACCESS".into()));
+    assert_eq!(access.value("status"), Some(&"OK".into()));
+    assert_eq!(access.value("hhash"), Some(&"ee23dc0".into()), "without zeros before it");
+    assert!(left(3, 6, handle).unwrap().value("read").is_some());
+    assert_eq!([left(3, 1, handle), left(3, 21, handle)], [None, None]);
+}
+
+#[test]
+fn what_is_left_of_datagrams_is_not_told() {
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    nfs.take(0, &call(4, b"\0\0\0\x04file"), &mut said);
+    nfs.end(&mut said);
+    assert!(said.records.is_empty());
+}
+
+#[test]
+fn links_have_neither_a_name_nor_a_handle() {
+    let arguments = b"\0\0\0\x04root\0\0\0\x02ln\0\0";
+    for procedure in [2, 5, 10, 11, 15, 16, 18, 19, 20] {
+        let object = left(3, procedure, arguments).unwrap();
+        assert_eq!(object.value("filename"), Some(&"".into()), "{procedure}");
+        assert_eq!(object.value("hhash"), None, "{procedure}");
+    }
+}
+
+#[test]
+fn version_2_has_names_of_its_own() {
+    let name = |procedure| left(2, procedure, b"").unwrap().value("procedure").cloned();
+    for (procedure, told) in [(4, "LOOKUP"), (8, "WRITE"), (16, "READDIR"), (99, "99")] {
+        assert_eq!(name(procedure), Some(told.into()));
+    }
+}
