@@ -208,7 +208,7 @@ impl Conversation {
             let refused = self.refuses_unacceptable(side, (view.payload, &header), limits);
             return Progress { is_unacceptable: true, refused, is_opaque, ..Progress::default() };
         }
-        let asks_before = limits.waits_for_acknowledgment || limits.looks_again > 0;
+        let asks_before = limits.waits_for_acknowledgment || limits.as_suricata.looks_again > 0;
         let asks_before = asks_before && !self.is_decided[side];
         let was_known = asks_before && self.is_speech_known(side, limits);
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
@@ -264,22 +264,7 @@ impl Conversation {
             self.lose(side, taken.lost);
         }
         if taken.new > 0 {
-            let is_dns = view.source_port == 53 || view.destination_port == 53;
-            let was = self.protocol();
-            let mut heard = Heard::of(self.wanted, limits);
-            self.tell(side, taken.new, is_dns, port, &mut heard);
-            progress.frames = std::mem::take(&mut heard.frames);
-            let unexpected = heard.unexpected;
-            (progress.messages, progress.said) = heard.told();
-            self.put_off(1 - side, std::mem::take(&mut progress.said.later));
-            let told = self.protocol();
-            progress.event =
-                unexpected.or(self.look_at_agreement(side, told, port, limits.applications));
-            let is_other = was != told && was.is_some();
-            self.note_teller(side, told);
-            if is_other {
-                self.is_decided = [false; 2];
-            }
+            self.hear(side, taken.new, (view, port), limits, &mut progress);
         }
         if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
             self.close(side, &mut progress);
@@ -291,6 +276,32 @@ impl Conversation {
         }
         self.tell_odd(side, &mut progress.messages);
         progress
+    }
+
+    /// Hears the `new` bytes of a side, which are its last.
+    fn hear(
+        &mut self,
+        side: usize,
+        new: usize,
+        (view, port): (&View<'_>, u16),
+        limits: &Limits,
+        progress: &mut Progress,
+    ) {
+        let is_dns = view.source_port == 53 || view.destination_port == 53;
+        let was = self.protocol();
+        let mut heard = Heard::of(self.wanted, limits);
+        self.tell(side, new, is_dns, port, &mut heard);
+        progress.frames = std::mem::take(&mut heard.frames);
+        let unexpected = heard.unexpected;
+        (progress.messages, progress.said) = heard.told();
+        self.put_off(1 - side, std::mem::take(&mut progress.said.later));
+        let told = self.protocol();
+        let choice = limits.as_suricata.applications;
+        progress.event = unexpected.or(self.look_at_agreement(side, told, port, choice));
+        self.note_teller(side, told);
+        if was != told && was.is_some() {
+            self.is_decided = [false; 2];
+        }
     }
 
     /// What is odd about who speaks what.

@@ -23,7 +23,7 @@ use crate::record::{AnomalyRecord, FlowRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::{OtherRules, SharedCounts};
-pub use limits::Limits;
+pub use limits::{AsSuricata, Limits};
 
 /// Who sent a packet: the sender of its flow's first packet, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -313,13 +313,14 @@ impl Flow {
         view: &View<'_>,
         (wanted, limits): (FileDigests, &Limits),
     ) -> Said {
-        let Limits { dhcp_extended, applications, .. } = *limits;
+        let dhcp_extended = limits.dhcp_extended;
+        let choice = limits.as_suricata.applications;
         let mut said = Said { dhcp_extended, ..Said::with_digests(wanted) };
         let (side, port) = (direction.index(), self.responder.port);
         let may_begin = direction == Direction::Initiator || self.tried < TRIES_MAX;
         if self.dialogue.is_none() && may_begin && !view.payload.is_empty() {
             self.tried = self.tried.saturating_add(1);
-            self.dialogue = Dialogue::begun(side, view.payload, port, applications).map(Box::new);
+            self.dialogue = Dialogue::begun(side, view.payload, port, choice).map(Box::new);
         }
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.take(side, view.payload, port, &mut said);

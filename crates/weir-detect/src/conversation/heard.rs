@@ -31,8 +31,8 @@ pub(super) struct Heard {
 impl Heard {
     pub(super) fn of(digests: FileDigests, limits: &Limits) -> Self {
         let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
-        let bodies = limits.bodies.map(|kept| BodyWanted { digests, kept });
-        Self { said, bodies, choice: limits.applications, ..Self::default() }
+        let bodies = limits.as_suricata.bodies.map(|kept| BodyWanted { digests, kept });
+        Self { said, bodies, choice: limits.as_suricata.applications, ..Self::default() }
     }
 
     /// Nothing yet, of somebody who wants the same.

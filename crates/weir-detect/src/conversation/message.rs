@@ -8,9 +8,7 @@ use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::digest::Digests;
 use crate::frame::Frame;
-use crate::rule::{
-    Buffer, HTTP_STATES, Hook, MessageField, MessageTest, OF_TLS, Protocol, UnitTest,
-};
+use crate::rule::{Buffer, Hook, MessageField, MessageTest, OF_HTTP, OF_TLS, Protocol, UnitTest};
 use crate::value::Object;
 
 /// A message of the application that came further.
@@ -177,7 +175,7 @@ impl Message<'_> {
         match self {
             Self::Http(transaction, _) if !transaction.is_of_http2() => {
                 let places = transaction.places();
-                [0, 1].map(|side| HTTP_STATES[side][places[side]])
+                [0, 1].map(|side| OF_HTTP[side][places[side]])
             }
             Self::Tls(session, _) => {
                 let places = session.places();

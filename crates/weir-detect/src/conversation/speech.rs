@@ -83,7 +83,8 @@ impl Conversation {
             true => was_known,
             false => is_known,
         };
-        self.is_decided[side] = if limits.looks_again > 0 { was_known } else { is_told };
+        self.is_decided[side] =
+            if limits.as_suricata.looks_again > 0 { was_known } else { is_told };
         is_told
     }
 

@@ -25,15 +25,6 @@ pub struct Limits {
     /// Whether all that a side sends comes by here before the other acknowledges it, so that an
     /// acknowledgment of more is none; who reads a capture may have missed packets.
     pub sees_all: bool,
-    /// Whether sessions of TLS and SSH are told of as early as Suricata does: with the server's
-    /// certificate, and with both banners. What comes later is not told of them.
-    pub tells_early: [bool; 2],
-    /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
-    /// Implied by `sees_all`.
-    pub looks_at_pieces: bool,
-    /// Bytes of a stream before the end of each segment that rules look at again with it, whatever
-    /// they have matched there (Suricata's IPS mode); 0: what matched once does not count again.
-    pub looks_again: usize,
     /// Whether TCP segments with a wrong checksum, which no receiver takes, are no part of their
     /// connection either, unless they are [`Packet::is_verified`].
     pub checks_segments: bool,
@@ -76,22 +67,39 @@ pub struct Limits {
     pub digests: FileDigests,
     /// Whether all messages of DHCP are told in full, and not what was lent to whom alone.
     pub dhcp_extended: bool,
+    /// Whether packets are of one flow that differ by their VLANs alone.
+    pub ignores_vlans: bool,
+    /// Whether all headers of HTTP's requests are told, and of its responses.
+    pub http_headers: [bool; 2],
+    /// Where it does as Suricata does.
+    pub as_suricata: AsSuricata,
+}
+
+/// What a detector does as Suricata, as far as a test says so (`weir verify`); a gateway has its
+/// own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsSuricata {
+    /// Whether sessions of TLS and SSH are told of as early as Suricata does: with the server's
+    /// certificate, and with both banners. What comes later is not told of them.
+    pub tells_early: [bool; 2],
+    /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
+    /// Implied by [`Limits::sees_all`].
+    pub looks_at_pieces: bool,
+    /// Bytes of a stream before the end of each segment that rules look at again with it, whatever
+    /// they have matched there (Suricata's IPS mode); 0: what matched once does not count again.
+    pub looks_again: usize,
     /// Applications that are not looked for, or not taken apart.
     pub applications: ApplicationChoice,
     /// Bytes of a request's and of a response's body (HTTP) that are kept: no rule sees the rest.
     pub bodies: [usize; 2],
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
     pub tells_bodies: bool,
-    /// Whether packets are of one flow that differ by their VLANs alone.
-    pub ignores_vlans: bool,
-    /// Whether all headers of HTTP's requests are told, and of its responses.
-    pub http_headers: [bool; 2],
 }
 
 impl Limits {
     /// Whether rules look at each piece of what is said as it comes.
     pub(crate) fn is_hasty(&self) -> bool {
-        self.sees_all || self.looks_at_pieces
+        self.sees_all || self.as_suricata.looks_at_pieces
     }
 }
 
@@ -120,14 +128,22 @@ impl Default for Limits {
             anomalies: 0,
             digests: FileDigests::default(),
             dhcp_extended: false,
-            applications: ApplicationChoice::default(),
-            bodies: [BODY_LEN; 2],
-            tells_bodies: false,
+            ignores_vlans: false,
+            http_headers: [false; 2],
+            as_suricata: AsSuricata::default(),
+        }
+    }
+}
+
+impl Default for AsSuricata {
+    fn default() -> Self {
+        Self {
             tells_early: [false; 2],
             looks_at_pieces: false,
             looks_again: 0,
-            ignores_vlans: false,
-            http_headers: [false; 2],
+            applications: ApplicationChoice::default(),
+            bodies: [BODY_LEN; 2],
+            tells_bodies: false,
         }
     }
 }

@@ -460,7 +460,7 @@ impl Evaluator {
     ) -> Option<((&'static str, Object), [&'static str; 2])> {
         let (name, mut object) = message.object(number)?;
         object.shorten(TEXT_LEN_MAX);
-        if let (Message::Http(http, _), true) = (message, self.limits.tells_bodies) {
+        if let (Message::Http(http, _), true) = (message, self.limits.as_suricata.tells_bodies) {
             http.put_bodies(&mut object);
         }
         Some(((name, object), message.progress()))

@@ -74,7 +74,7 @@ impl Evaluator {
         let is_dns = view.source_port == PORT_DNS || view.destination_port == PORT_DNS;
         let mut progress = Progress::default();
         let mut spoken = None;
-        let choice = self.limits.applications;
+        let choice = self.limits.as_suricata.applications;
         let is_dns = is_dns && !choice.is_off(TransportProtocol::Udp, Protocol::Dns);
         if is_dns && needs.applications {
             progress.messages =

@@ -44,7 +44,7 @@ impl Evaluator {
     /// Bytes of the stream that rules look at again with this segment.
     pub(super) fn looks_again(&self, scene: &Scene<'_>, progress: &Progress) -> usize {
         let is_part = progress.is_part && !scene.view.payload.is_empty();
-        if is_part { self.limits.looks_again } else { 0 }
+        if is_part { self.limits.as_suricata.looks_again } else { 0 }
     }
 
     /// Candidates in the order of evaluation, each once, no more than there may be.

@@ -119,7 +119,7 @@ impl Evaluator {
                 self.counters.candidates_lost += u64::from(!transaction.wait(side, *index));
             }
         }
-        if !self.limits.tells_bodies {
+        if !self.limits.as_suricata.tells_bodies {
             transaction.let_go(side);
         }
         self.number = 0;

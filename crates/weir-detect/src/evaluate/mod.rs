@@ -602,9 +602,9 @@ impl Evaluator {
         let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
         let new = progress.new + progress.rewritten;
         let new = island.map_or(new, |it| it.1.len());
-        let new = new.max(self.limits.looks_again.min(window.0.len()));
+        let new = new.max(self.limits.as_suricata.looks_again.min(window.0.len()));
         let Self { candidates, scratch, .. } = self;
-        if self.is_scanned && self.limits.looks_again == 0 {
+        if self.is_scanned && self.limits.as_suricata.looks_again == 0 {
             candidates.append(&mut self.of_stream);
         } else {
             let of_what = (scene.direction, scene.kind(flow));

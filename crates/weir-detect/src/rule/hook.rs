@@ -5,8 +5,37 @@ use super::keywords::Refused;
 use super::{Buffer, Protocol, Rule};
 use crate::buffers::http;
 
-/// States of a request or response of HTTP/1, in the order in which it comes through them.
-const OF_HTTP: &[&str] = &["started", "line", "headers", "body", "trailer", "complete"];
+/// States of a request and of a response of HTTP/1, in the order of [`HttpPlace`].
+pub(crate) const OF_HTTP: [&[&str]; 2] = [
+    &[
+        "request_started",
+        "request_line",
+        "request_headers",
+        "request_body",
+        "request_trailer",
+        "request_complete",
+    ],
+    &[
+        "response_started",
+        "response_line",
+        "response_headers",
+        "response_body",
+        "response_trailer",
+        "response_complete",
+    ],
+];
+
+/// How far a request or response of HTTP/1 has come, by its place among its states; who is in the
+/// trailer is still in the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpPlace {
+    Started,
+    Line,
+    Headers,
+    Body,
+    Complete = 5,
+}
+
 /// Of SSH's beginning.
 const OF_SSH: &[&str] = &["in_progress", "banner_wait_eol", "banner_done", "finished"];
 /// Of a mail.
@@ -29,26 +58,6 @@ pub(crate) const OF_TLS: [&[&str]; 2] = [
         "server_hello_done",
         "server_handshake_done",
         "server_finished",
-    ],
-];
-
-/// HTTP/1's as EVE spells them, of requests and of responses.
-pub(crate) const HTTP_STATES: [[&str; 6]; 2] = [
-    [
-        "request_started",
-        "request_line",
-        "request_headers",
-        "request_body",
-        "request_trailer",
-        "request_complete",
-    ],
-    [
-        "response_started",
-        "response_line",
-        "response_headers",
-        "response_body",
-        "response_trailer",
-        "response_complete",
     ],
 ];
 
@@ -137,7 +146,10 @@ fn state(protocol: Protocol, name: &str, has_ends: bool) -> Option<State> {
     (0..2).find_map(|side| {
         let names = names(protocol, side)?;
         let behind = name.strip_prefix(["request_", "response_"][side]);
-        let own = if protocol == Protocol::Tls { Some(name) } else { behind };
+        let own = match protocol {
+            Protocol::Tls | Protocol::Http1 => Some(name),
+            _ => behind,
+        };
         let place = names.iter().position(|it| Some(*it) == own);
         let end = match behind {
             Some("started") if has_ends => Some(0),
@@ -151,7 +163,7 @@ fn state(protocol: Protocol, name: &str, has_ends: bool) -> Option<State> {
 /// The names of the states of what a side says; `None`: rules do not name them.
 fn names(protocol: Protocol, side: usize) -> Option<&'static [&'static str]> {
     match protocol {
-        Protocol::Http1 => Some(OF_HTTP),
+        Protocol::Http1 => Some(OF_HTTP[side]),
         Protocol::Ssh => Some(OF_SSH),
         Protocol::Smtp => Some(OF_SMTP),
         Protocol::Tls => Some(OF_TLS[side]),
@@ -206,15 +218,18 @@ fn is_at(buffer: Buffer, protocol: Protocol, State { side, place }: State) -> bo
     let own = names(protocol, side).unwrap_or_default();
     let is_one_of = |names: &[&str]| names.contains(&own[place]);
     match protocol {
-        Protocol::Http1 => is_one_of(match buffer {
-            _ if http::is_of_line(buffer) => &["line"],
-            B::HttpHeaderRaw
-            | B::HttpRequestBody
-            | B::HttpResponseBody
-            | B::FileData
-            | B::FileName => &["body"],
-            _ => &["headers"],
-        }),
+        Protocol::Http1 => {
+            let at = match buffer {
+                _ if http::is_of_line(buffer) => HttpPlace::Line,
+                B::HttpHeaderRaw
+                | B::HttpRequestBody
+                | B::HttpResponseBody
+                | B::FileData
+                | B::FileName => HttpPlace::Body,
+                _ => HttpPlace::Headers,
+            };
+            place == at as usize
+        }
         Protocol::Tls => is_one_of(match buffer {
             B::TlsSni | B::Ja3Hash | B::Ja3String | B::Ja4Hash => &["client_hello_done"],
             B::Ja3sHash | B::Ja3sString => &["server_hello"],

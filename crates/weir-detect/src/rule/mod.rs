@@ -42,7 +42,7 @@ use crate::buffers::event::AppEvent;
 use crate::frame::FrameKind;
 pub use header::Protocol;
 pub(crate) use header::{Header, HeaderTest, VlanLayer};
-pub(crate) use hook::{HTTP_STATES, Hook, OF_TLS};
+pub(crate) use hook::{Hook, HttpPlace, OF_HTTP, OF_TLS};
 pub(crate) use number::Numbers;
 pub(crate) use spoken::{MessageField, MessageTest, Speaks, Speech, Spoken};
 pub(crate) use state::{

@@ -12,7 +12,7 @@ use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
 use weir_detect::{
-    Action, ApplicationChoice, FileDigests, LoadOptions, LoadReport, Variables, Wanted,
+    Action, ApplicationChoice, AsSuricata, FileDigests, LoadOptions, LoadReport, Variables, Wanted,
 };
 use weir_store::sink::eve_dns::DnsVersion;
 
@@ -209,12 +209,15 @@ fn options(case: &Case) -> Options {
     Options {
         digests: file_digests(types.as_deref()),
         dhcp_extended: settings(types.as_deref(), "dhcp", "extended").is_some_and(is_yes),
-        applications: application_choice(case),
-        tells_early: [true, !has_hassh(case)],
-        bodies: bodies(case),
-        tells_bodies: ["http-body", "http-body-printable"]
-            .iter()
-            .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),
+        as_suricata: AsSuricata {
+            applications: application_choice(case),
+            tells_early: [true, !has_hassh(case)],
+            bodies: bodies(case),
+            tells_bodies: ["http-body", "http-body-printable"]
+                .iter()
+                .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),
+            ..AsSuricata::default()
+        },
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
@@ -447,12 +450,14 @@ fn has_hassh(case: &Case) -> bool {
 }
 
 /// Bytes of HTTP's bodies that are kept; 0 is all.
-fn bodies(case: &Case) -> [Option<usize>; 2] {
-    ["request", "response"].map(|who| {
+fn bodies(case: &Case) -> [usize; 2] {
+    let limit = |who| {
         let name = format!("{PROTOCOLS}.http.libhtp.default-config.{who}-body-limit");
         let most = size(&case.setting(&name)?)?;
         usize::try_from(most).ok().map(|it| if it == 0 { BODY_MOST } else { it })
-    })
+    };
+    let [of_request, of_response] = AsSuricata::default().bodies;
+    [limit("request").unwrap_or(of_request), limit("response").unwrap_or(of_response)]
 }
 
 /// Bytes of a body where its kept length has no limit.

@@ -7,7 +7,7 @@ use super::{joined, told};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
-use crate::rule::{Buffer, Hook, Rule, RuleIndex};
+use crate::rule::{Buffer, Hook, HttpPlace, Rule, RuleIndex};
 use crate::ruleset::Successors;
 use crate::value::Object;
 
@@ -258,13 +258,14 @@ impl Transaction {
 
     /// How far each side has come, by the place among the states of HTTP/1.
     pub(crate) fn places(&self) -> [usize; 2] {
-        [0, 1].map(|side| match self.half(side) {
-            None => 0,
-            Some(half) if half.is_complete => 5,
-            Some(half) if half.body_size > 0 => 3,
-            Some(_) if self.has_headers(side) => 2,
-            Some(_) => 1,
-        })
+        let place = |side| match self.half(side) {
+            None => HttpPlace::Started,
+            Some(half) if half.is_complete => HttpPlace::Complete,
+            Some(half) if half.body_size > 0 => HttpPlace::Body,
+            Some(_) if self.has_headers(side) => HttpPlace::Headers,
+            Some(_) => HttpPlace::Line,
+        };
+        [0, 1].map(|side| place(side) as usize)
     }
 
     /// The body of a side, so far.

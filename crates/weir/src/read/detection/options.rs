@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use weir_detect::fragments::Policy;
 use weir_detect::tunnels::TunnelPorts;
-use weir_detect::{ApplicationChoice, FileDigests, Limits};
+use weir_detect::{AsSuricata, FileDigests, Limits};
 
 use super::super::events::Events;
 use super::{Checksums, Exception};
@@ -66,14 +66,8 @@ pub struct Options {
     pub http_headers: [bool; 2],
     /// Whether `dhcp` tells of all messages, in full.
     pub dhcp_extended: bool,
-    /// Bytes of a request's and of a response's body (HTTP) that are kept, where that is not usual.
-    pub bodies: [Option<usize>; 2],
-    /// Applications that are not looked for, or not taken apart.
-    pub applications: ApplicationChoice,
-    /// Sessions of TLS, and of SSH, are told of as early as Suricata does.
-    pub tells_early: [bool; 2],
-    /// Alerts about HTTP tell its bodies.
-    pub tells_bodies: bool,
+    /// What else is done as Suricata does.
+    pub as_suricata: AsSuricata,
     /// The names, in lower case, of others that it has of both.
     pub http_custom: Vec<String>,
     /// The folder of sets that rules change; none is written where there is none.
@@ -84,7 +78,6 @@ impl Options {
     /// What bounds the detector, and what it does where it cannot look.
     pub(super) fn limits(&self) -> Limits {
         let Options { seed, midstream, ignores_vlans, digests, http_headers, .. } = *self;
-        let usual = Limits::default();
         Limits {
             flows: FLOWS_MAX,
             seed,
@@ -92,19 +85,18 @@ impl Options {
             ignores_vlans,
             digests,
             dhcp_extended: self.dhcp_extended,
-            applications: self.applications,
-            bodies: std::array::from_fn(|side| self.bodies[side].unwrap_or(usual.bodies[side])),
-            tells_bodies: self.tells_bodies,
             http_headers: http_headers.map(|it| it || !self.http_custom.is_empty()),
             waits_for_acknowledgment: self.waits,
             looks_into_encrypted: self.looks_into_encrypted,
             stream_depth: self.stream_depth,
             refuses_invalid: self.drops_invalid,
-            tells_early: self.tells_early,
-            looks_at_pieces: self.as_ips,
-            looks_again: if self.as_ips { LOOKED_AT_AGAIN } else { 0 },
             checks_segments: self.checksums != Checksums::Trusted,
-            ..usual
+            as_suricata: AsSuricata {
+                looks_at_pieces: self.as_ips,
+                looks_again: if self.as_ips { LOOKED_AT_AGAIN } else { 0 },
+                ..self.as_suricata
+            },
+            ..Limits::default()
         }
     }
 }
