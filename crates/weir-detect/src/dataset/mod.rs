@@ -84,6 +84,8 @@ struct Definition {
     context: Option<Arc<str>>,
     /// The file that it is kept in.
     kept: Option<Arc<str>>,
+    /// Whether its values have reputations.
+    has_reputation: bool,
 }
 
 /// All sets that rules name.
@@ -275,6 +277,9 @@ impl Definitions {
             if options.kind.is_some_and(|it| it != first.kind) {
                 return Err(format!("dataset {name} is of another type elsewhere"));
             }
+            if has_reputation != first.has_reputation {
+                return Err(format!("{name} is named by both dataset and datarep"));
+            }
             if files != [None, None] && files != first.files {
                 return Err(format!("dataset {name} has other files where it is named first"));
             }
@@ -314,6 +319,7 @@ impl Definitions {
             files,
             context: options.context_key.map(Arc::from),
             kept: options.kept().map(Arc::from),
+            has_reputation,
         });
         Ok(self.sets.len() - 1)
     }

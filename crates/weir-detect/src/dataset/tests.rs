@@ -107,6 +107,17 @@ fn a_rule_names_no_file_of_other_folders() {
 }
 
 #[test]
+fn a_set_has_reputations_or_none() {
+    let beside = BTreeMap::from([("list".to_owned(), "ZXZpbA==,5\n".to_owned())]);
+    let kept = KeptFiles::default();
+    let texts = Texts { beside: &beside, kept: &kept };
+    let mut definitions = Definitions::default();
+    definitions.reputation("r,>,1,type string,load list", texts).unwrap();
+    let why = definitions.dataset("isset,r,type string", texts).unwrap_err();
+    assert_eq!(why, "r is named by both dataset and datarep");
+}
+
+#[test]
 fn a_bad_line_of_a_kept_file_is_left_out_and_of_a_list_refuses_the_rule() {
     let text = "ZXZpbA==\n\u{fffd}\u{fffd}!\nx y\nZ29vZA==\n".to_owned();
     let beside = BTreeMap::from([("list".to_owned(), text.clone())]);

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use weir_detect::{
-    Alerts, Detector, FlowTable, Limits, LoadOptions, Packet, RuleSet, RuleSource, Variables,
+    Alerts, AsSuricata, Detector, FlowTable, Limits, LoadOptions, Packet, RuleSet, RuleSource,
+    Variables,
 };
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
@@ -132,16 +133,43 @@ impl Talk {
     }
 }
 
+/// As who reads a capture, as a gateway, and as Suricata inline.
 pub(crate) fn exercise(input: &[u8]) {
-    matched(input);
+    let few = Limits { flows: 2, ..Limits::default() };
+    let gateway = Limits {
+        sees_all: true,
+        refuses_midstream: true,
+        refuses_gaps: true,
+        refuses_conflicts: true,
+        refuses_parser_errors: true,
+        ..few
+    };
+    let as_suricata = AsSuricata {
+        looks_at_pieces: true,
+        looks_again: 2560,
+        tells_early: [true; 2],
+        tells_bodies: true,
+        ..AsSuricata::default()
+    };
+    let waiting = Limits { waits_for_acknowledgment: true, anomalies: 1 << 8, ..few };
+    for limits in [few, gateway, waiting, Limits { as_suricata, ..few }] {
+        matched_within(limits, input);
+    }
 }
 
 /// The rules that match.
 pub(crate) fn matched(input: &[u8]) -> BTreeSet<u32> {
-    let limits = Limits { flows: 2, ..Limits::default() };
+    matched_within(Limits { flows: 2, ..Limits::default() }, input)
+}
+
+fn matched_within(limits: Limits, input: &[u8]) -> BTreeSet<u32> {
     let mut sids = BTreeSet::new();
     let Ok(mut detector) = Detector::new(rules(), limits) else { return sids };
     let (mut table, mut alerts) = (FlowTable::new(limits), Alerts::new(1 << 8));
+    if limits.waits_for_acknowledgment {
+        detector.keep_records();
+        detector.keep_frames();
+    }
     let Some((port, mut rest)) = input.split_first() else { return sids };
     let is_of_datagrams = port & 0x80 != 0;
     let port = PORTS[usize::from(port & 0x7f) % PORTS.len()];

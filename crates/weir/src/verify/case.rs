@@ -152,6 +152,8 @@ pub struct Case {
     pub is_check: bool,
     /// Rules that cannot run end it (`--init-errors-fatal`, `-T`).
     pub is_strict: bool,
+    /// Rules are read (`--disable-detection` says no).
+    has_detection: bool,
     /// It is run as the suite runs tests that have no command of their own: rules that cannot run
     /// end it too, but those that we alone cannot run do not.
     pub is_usual: bool,
@@ -206,6 +208,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         ],
         is_check: false,
         is_strict: false,
+        has_detection: true,
         is_usual: written.command.is_none(),
         exit_code: written.exit_code.unwrap_or(0),
         data_folder: None,
@@ -238,6 +241,7 @@ impl Case {
                 "--simulate-ips" => self.is_inline = true,
                 "-k" => self.ignores_checksums = words.next().is_some_and(|it| it == "none"),
                 "-T" => (self.is_check, self.is_strict) = (true, true),
+                "--disable-detection" => self.has_detection = false,
                 "--init-errors-fatal" => self.is_strict = true,
                 "--set" => set(words.next().context("--set without a value")?),
                 "-r" => self.capture = self.folder.join(place(words.next())),
@@ -289,6 +293,9 @@ impl Case {
             if self.rules.len() > 1 && self.rules.contains(&named) {
                 self.rules = vec![named];
             }
+        }
+        if !self.has_detection {
+            self.rules.clear();
         }
         if !self.is_check && !self.capture.exists() {
             bail!("{} is not there", self.capture.display());
