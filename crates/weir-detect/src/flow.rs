@@ -19,7 +19,7 @@ use crate::detector::{Direction, Limits};
 use crate::digest::FileDigests;
 use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
-use crate::rdma::operation::Operations;
+use crate::rdma::operation::{Operations, Piece};
 use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, SpokenBeside, UnitRecord};
 use crate::rule::{Counted, Header, Protocol, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
@@ -328,11 +328,14 @@ impl Flow {
         said
     }
 
-    /// Hears a packet of RDMA; whether it is one of several of its operation.
-    pub(crate) fn hear_operation(&mut self, view: &View<'_>) -> bool {
+    /// Hears a packet of RDMA: whether it is one of several of its operation.
+    pub(crate) fn hear_operation(&mut self, view: &View<'_>, limits: &Limits) -> Piece {
         // What its receiver drops is no piece of one.
         let is_taken = view.parsed.rdma.is_some() && !view.is_damaged;
-        is_taken && self.operations.get_or_insert_default().take(view)
+        match is_taken {
+            true => self.operations.get_or_insert_default().take(view, limits),
+            false => Piece::None,
+        }
     }
 
     /// Whether a rule is new to a transaction, and if so, that it matched it.

@@ -4,12 +4,28 @@ use std::ops::ControlFlow;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
-use crate::detector::Decision;
+use crate::conversation::Progress;
+use crate::detector::{Decision, Unseen};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::packet::View;
+use crate::rdma::operation::Piece;
 
 impl Evaluator {
+    /// Hears a packet of RDMA.
+    pub(super) fn hear_operation(
+        &mut self,
+        flow: &mut Flow,
+        view: &View<'_>,
+        progress: &mut Progress,
+    ) {
+        match flow.hear_operation(view, &self.limits) {
+            Piece::None => {}
+            Piece::Here => progress.is_part = true,
+            Piece::Lost => self.refused = Some(Unseen::Conflict),
+        }
+    }
+
     /// Rules whose fast pattern is in the packet, or lies over the border to the one before, or
     /// came with an earlier one; and rules without one. Called behind the look at the packet, whose
     /// candidates are still there.
@@ -49,8 +65,9 @@ impl Evaluator {
                 }
                 let rule = rules.rule(*index);
                 let (bytes, before, _) = operation.window();
+                let goes_on = !operation.is_whole();
                 let payload =
-                    Some(Bytes { before, is_open: !operation.is_whole(), ..Bytes::whole(bytes) });
+                    Some(Bytes { before, is_open: goes_on, goes_on, ..Bytes::whole(bytes) });
                 let sight = Sight { payload, message: None, is_stream: false };
                 if self.matches(rule, flow, scene, sight) {
                     outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);

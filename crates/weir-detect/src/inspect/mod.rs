@@ -30,13 +30,15 @@ pub(crate) struct Bytes<'a> {
     pub(crate) before: u64,
     /// The buffer's end is not here yet: nothing can be said of it.
     pub(crate) is_open: bool,
+    /// What comes behind it is looked at together with it: it has no end yet.
+    pub(crate) goes_on: bool,
     /// Of a call whose numbers have their lowest byte first.
     pub(crate) is_little: bool,
 }
 
 impl<'a> Bytes<'a> {
     pub(crate) fn whole(bytes: &'a [u8]) -> Self {
-        Self { bytes, before: 0, is_open: false, is_little: false }
+        Self { bytes, before: 0, is_open: false, goes_on: false, is_little: false }
     }
 }
 
@@ -125,7 +127,8 @@ impl Inspection<'_, '_> {
                     true => at.saturating_add(here as u64) <= length,
                     false => at < length,
                 };
-                (is_there != *is_negated).then_some(())?;
+                let is_known = is_there || !self.buffer.goes_on;
+                (is_known && is_there != *is_negated).then_some(())?;
                 self.run(rest, here)
             }
             Step::Size(numbers) => {
@@ -206,6 +209,9 @@ impl Inspection<'_, '_> {
             // At an end that is not here yet, nothing is known to be absent.
             let is_unknown = content.ends && self.buffer.is_open;
             return if is_there || is_unknown { None } else { self.run(rest, here) };
+        }
+        if content.ends && self.buffer.goes_on {
+            return None;
         }
         while let Some(start) = search.next(self.buffer.bytes) {
             let end = start + content.bytes.len();

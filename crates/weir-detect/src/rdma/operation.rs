@@ -19,17 +19,25 @@
 //! much longer that the connection must have begun anew. Operations that are pieces of it give way
 //! last, others the sooner the shorter their chain: first packets with old PSNs or such as are far
 //! ahead, and other versions of what was sent, only push out each other.
+//!
+//! Before a connection was followed for a while anything may look like the right chain. A requester
+//! on a reliable connection has one message under way, and comes back to few places of it; where so
+//! many were begun within [`UNDER_WAY_PACKETS`] that there is no room, what begins another has
+//! nobody who could look at the rest of it: see [`Piece::Lost`].
 
+use std::hash::BuildHasher;
 use std::ops::Range;
 
-use weir_wire::bth::{Operation as Kind, Position, Psn};
+use weir_wire::bth::{Operation as Kind, Position, Psn, Service};
 use weir_wire::ext;
 use weir_wire::parse::Rdma;
 
+use crate::detector::Limits;
 use crate::heap::{heap_size, no_heap};
 use crate::packet::View;
 use crate::rule::RuleIndex;
 use crate::ruleset::Successors;
+use crate::state::Keyed;
 
 /// Bytes of an operation's past that are looked at together with a packet's.
 const PAST_MAX: usize = 4096;
@@ -40,6 +48,10 @@ const RULES_MAX: usize = 256;
 const OPERATIONS_MAX: usize = 8;
 /// Those of them that have ended, at most.
 const ENDED_MAX: usize = 2;
+/// Those that begin alike, at most: the one that came furthest, and one that goes over it again.
+const BEGUN_ALIKE_MAX: usize = 2;
+/// An operation without a piece among so many packets is given up.
+const UNDER_WAY_PACKETS: u32 = 256;
 /// Chains of PSNs, likewise.
 const CHAINS_MAX: usize = 8;
 /// The smallest packets of a path (IBTA Vol 1 s9.4): a READ takes a PSN for each of its answers.
@@ -64,8 +76,26 @@ pub(crate) struct Operations {
     /// How many of them, from the end, the packet at hand is a piece of.
     at_hand: usize,
     chains: Vec<Chain>,
+    /// Packets so far.
+    packets: u32,
+    /// Whether there must be room for what it begins, and there was none.
+    needs_room: bool,
+    is_lost: bool,
+    /// Keys what stands for first packets.
+    seed: u64,
 }
 heap_size!(Operations { under_way, chains });
+
+/// What a packet is to the operations of its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// It is one by itself, or no piece of any that is known.
+    None,
+    /// It is a piece.
+    Here,
+    /// Of a reliable connection: rules cannot look at it together with what follows it.
+    Lost,
+}
 
 /// Packets whose PSNs count up.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +119,18 @@ impl Chain {
     }
 }
 
+/// Which operations give way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// Its last packet came.
+    Ended,
+    /// No piece of it came for long.
+    GivenUp,
+    UnderWay,
+    /// Of the chain that the responder took.
+    Main,
+}
+
 /// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
@@ -98,8 +140,11 @@ pub(crate) struct Operation {
     next: Psn,
     /// Of the chain that its pieces are of.
     weight: u32,
-    /// Bytes of payload that each packet but the last has.
+    /// The number of the packet that was its last piece so far.
+    touched: u32,
+    /// Bytes of payload that each packet but the last has, and what stands for those of the first.
     packet_len: usize,
+    first_packet: u64,
     head: Head,
     /// The last bytes so far, and how many came before.
     bytes: Vec<u8>,
@@ -128,22 +173,82 @@ enum Fit {
 }
 
 impl Operations {
-    /// Takes a packet in; whether it is a piece of an operation, in its place.
-    pub(crate) fn take(&mut self, view: &View<'_>) -> bool {
-        self.at_hand = 0;
-        let Some(rdma) = &view.parsed.rdma else { return false };
+    /// Takes a packet in.
+    pub(crate) fn take(&mut self, view: &View<'_>, limits: &Limits) -> Piece {
+        (self.at_hand, self.is_lost) = (0, false);
+        self.packets = self.packets.wrapping_add(1);
+        let Some(rdma) = &view.parsed.rdma else { return Piece::None };
         let kind = rdma.opcode.operation();
+        self.seed = limits.seed;
+        self.needs_room = limits.refuses_conflicts
+            && !limits.only_watches
+            && matches!(
+                rdma.opcode.service(),
+                Service::ReliableConnection | Service::ExtendedReliableConnection
+            );
         let weight = self.follow(view, rdma);
         if !matches!(kind, Kind::Send | Kind::Write | Kind::ReadResponse) {
-            return false;
+            return Piece::None;
         }
+        let piece = (kind, rdma.psn, weight);
+        // The answer to a READ of what is missing of another begins where that broke off.
+        let resumes = kind == Kind::ReadResponse;
         match rdma.opcode.position() {
-            Position::First => self.begin(Operation::begin(kind, rdma.psn, weight, view)),
-            Position::Middle => self.go_on((kind, rdma.psn, weight), view.payload, false),
-            Position::Last => self.go_on((kind, rdma.psn, weight), view.payload, true),
-            Position::Only => return false,
+            Position::First if resumes => self.resume(piece, view, false),
+            Position::Only if resumes => self.resume(piece, view, true),
+            Position::First => self.begin(Operation::begin(piece, view, self.seed)),
+            Position::Middle => self.go_on(piece, view.payload, false),
+            Position::Last => self.go_on(piece, view.payload, true),
+            Position::Only => {}
         }
-        self.at_hand > 0
+        self.merge();
+        let at_hand = self.under_way.len() - self.at_hand;
+        self.under_way[at_hand..].iter_mut().for_each(|it| it.touched = self.packets);
+        match self.at_hand {
+            _ if self.is_lost => Piece::Lost,
+            0 => Piece::None,
+            _ => Piece::Here,
+        }
+    }
+
+    /// A first packet of an answer, or its only one: more of one that broke off before it, and the
+    /// beginning of another.
+    fn resume(&mut self, (kind, psn, weight): (Kind, Psn, u32), view: &View<'_>, is_last: bool) {
+        let mut place = 0;
+        for _ in 0..self.under_way.len() {
+            let operation = &mut self.under_way[place];
+            if let Fit::Next = operation.fit(kind, psn, view.payload) {
+                operation.append(psn, view.payload, is_last);
+                operation.weight = operation.weight.max(weight);
+                self.put_at_hand(place);
+            } else {
+                place += 1;
+            }
+        }
+        if !is_last {
+            self.begin(Operation::begin((kind, psn, weight), view, self.seed));
+        }
+    }
+
+    /// Of operations at hand that have come to the same, keeps the one that has more of its past.
+    fn merge(&mut self) {
+        let mut place = self.under_way.len() - self.at_hand;
+        while place < self.under_way.len() {
+            let first = self.under_way.len() - self.at_hand;
+            let own = &self.under_way[place];
+            let has_all = |it: &usize| *it != place && self.under_way[*it].has_all_of(own);
+            let Some(kept) = (first..self.under_way.len()).find(has_all) else {
+                place += 1;
+                continue;
+            };
+            let Operation { waiting, matched, .. } = self.under_way.remove(place);
+            self.at_hand -= 1;
+            let kept = &mut self.under_way[kept - usize::from(kept > place)];
+            matched.into_iter().for_each(|it| kept.match_ends(it));
+            for rule in waiting {
+                let _ = kept.is_matched(rule) || kept.wait(rule);
+            }
+        }
     }
 
     /// Finds the chain that a packet is the next of, or begins one; what it weighs.
@@ -192,17 +297,29 @@ impl Operations {
 
     /// A first packet: an operation that is new, or one that begins again as it did.
     fn begin(&mut self, operation: Operation) {
+        let mut is_again = false;
         let mut place = 0;
-        for _ in 0..self.under_way.len() {
+        for _ in 0..self.under_way.len() - self.at_hand {
             if self.under_way[place].begin_again(&operation) {
+                is_again = true;
                 self.put_at_hand(place);
             } else {
                 place += 1;
             }
         }
-        if self.at_hand == 0 {
-            self.add(operation);
+        if is_again {
+            return;
         }
+        // Its beginning is behind it: the one that came least far is gone over once more.
+        let alike = |it: &(usize, &Operation)| it.1.begins_as(&operation);
+        let alike = self.under_way.iter().enumerate().filter(alike);
+        let progress = |it: &Operation| it.next.distance(it.first);
+        if alike.clone().count() >= BEGUN_ALIKE_MAX
+            && let Some((place, _)) = alike.min_by_key(|it| progress(it.1))
+        {
+            self.under_way.remove(place);
+        }
+        self.add(operation);
     }
 
     fn go_on(&mut self, (kind, psn, weight): (Kind, Psn, u32), payload: &[u8], is_last: bool) {
@@ -255,8 +372,13 @@ impl Operations {
         }
         if self.under_way.len() == OPERATIONS_MAX {
             let others = &self.under_way[..OPERATIONS_MAX - self.at_hand];
-            let Some(place) = lightest(others.iter().map(Operation::standing)) else { return };
-            if self.at_hand > 0 && others[place].standing() > operation.standing() {
+            let standing = |it: &Operation| it.standing(self.packets);
+            let Some(place) = lightest(others.iter().map(standing)) else { return };
+            let gives_way = standing(&others[place]);
+            let is_main = operation.weight == u32::MAX;
+            self.is_lost = self.needs_room && !is_main && gives_way.0 >= Standing::UnderWay;
+            let is_lighter = self.at_hand > 0 && gives_way > standing(&operation);
+            if self.is_lost || is_lighter {
                 return;
             }
             self.under_way.remove(place);
@@ -276,7 +398,7 @@ impl Operations {
     pub(crate) fn let_go(&mut self) {
         self.at_hand = 0;
         while self.under_way.iter().filter(|it| it.is_ended).count() > ENDED_MAX
-            && let Some(place) = lightest(self.under_way.iter().map(Operation::standing))
+            && let Some(place) = lightest(self.under_way.iter().map(|it| it.standing(self.packets)))
         {
             self.under_way.remove(place);
         }
@@ -297,7 +419,7 @@ fn lightest<W: Ord>(weights: impl Iterator<Item = W>) -> Option<usize> {
 }
 
 impl Operation {
-    fn begin(kind: Kind, psn: Psn, weight: u32, view: &View<'_>) -> Self {
+    fn begin((kind, psn, weight): (Kind, Psn, u32), view: &View<'_>, seed: u64) -> Self {
         let reth = view.parsed.rdma.as_ref().and_then(|it| ext::reth(view.bytes, it));
         let head = Head {
             remote_key: reth.map(|it| it.remote_key.get()),
@@ -308,7 +430,9 @@ impl Operation {
             first: psn,
             next: psn.add(1),
             weight,
+            touched: 0,
             packet_len: view.payload.len(),
+            first_packet: Keyed(seed).hash_one(view.payload),
             head,
             bytes: view.payload.to_vec(),
             before: 0,
@@ -331,9 +455,28 @@ impl Operation {
         is_same
     }
 
-    /// What gives way first: operations that have ended, and of both kinds those that weigh least.
-    fn standing(&self) -> (bool, u32) {
-        (!self.is_ended, self.weight)
+    /// What gives way first after so many packets, and of each kind those that weigh least.
+    fn standing(&self, packets: u32) -> (Standing, u32) {
+        let standing = match self.weight {
+            _ if self.is_ended => Standing::Ended,
+            u32::MAX => Standing::Main,
+            _ if packets.wrapping_sub(self.touched) > UNDER_WAY_PACKETS => Standing::GivenUp,
+            _ => Standing::UnderWay,
+        };
+        (standing, self.weight)
+    }
+
+    /// Whether `other` has the same first packet, as far as that is still known.
+    fn begins_as(&self, other: &Self) -> bool {
+        (self.kind, self.first, self.head) == (other.kind, other.first, other.head)
+            && (self.packet_len, self.first_packet) == (other.packet_len, other.first_packet)
+    }
+
+    /// Whether it has come as far as `other`, with the same last bytes or more of them.
+    fn has_all_of(&self, other: &Self) -> bool {
+        (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
+            && (self.head, self.is_ended) == (other.head, other.is_ended)
+            && self.bytes.ends_with(&other.bytes)
     }
 
     /// Whether `other` has come as far, with the same bytes.

@@ -1,6 +1,6 @@
 //! RDMA as a protocol of rules.
 
-use weir_detect::{Decision, Direction, Limits};
+use weir_detect::{Decision, Direction, Limits, Unseen};
 use weir_wire::icrc::IcrcStatus;
 
 use crate::bench::{Bench, CLIENT, SECOND, SERVER, refused, roce, udp};
@@ -311,6 +311,88 @@ fn no_operation_that_is_begun_in_vain_pushes_out_the_one_in_sequence() {
         let found = of_packets(&mut Bench::new(rules), &packets);
         assert_eq!(found.concat(), [1], "{what}");
     }
+}
+
+/// A bench that drops what nobody could look at together with what follows it.
+fn inline(rules: &str) -> Bench {
+    let limits = Limits { refuses_conflicts: true, sees_all: true, ..Limits::default() };
+    Bench::with(rules, limits)
+}
+
+#[test]
+fn who_begins_more_than_is_looked_at_before_anybody_knows_his_psns_is_not_heard() {
+    let rules = "drop rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let send = |bench: &mut Bench, (opcode, psn, behind): Sent<'_>| {
+        bench.send(Direction::Initiator, &roce(opcode, 7, psn, behind))
+    };
+    for messages in 7..9 {
+        let mut bench = inline(rules);
+        send(&mut bench, (SEND_ONLY, 1_000, b"hello"));
+        for psn in (0..messages).map(|it| 2_000 + it * 100) {
+            send(&mut bench, (SEND_FIRST, psn, b"....."));
+            send(&mut bench, (SEND_MIDDLE, psn + 1, b"....."));
+        }
+        let first = send(&mut bench, (SEND_FIRST, 10_000, b"..sec"));
+        let decoy = send(&mut bench, (SEND_FIRST, 3_000, b"....."));
+        let last = send(&mut bench, (SEND_LAST, 10_001, b"ret"));
+        assert_eq!(decoy, Decision::Unseen(Unseen::Conflict), "{messages}");
+        match messages {
+            7 => assert!(matches!(last, Decision::Drop { .. })),
+            _ => assert_eq!(first, Decision::Unseen(Unseen::Conflict)),
+        }
+    }
+}
+
+#[test]
+fn honest_senders_may_begin_again_as_often_as_they_must() {
+    let rules = "drop rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let pieces: Vec<[u8; 1024]> = (0..40).map(|it| [b'a' + it % 26; 1024]).collect();
+    let piece = |psn: u32| -> Sent<'_> {
+        let opcode = if psn == 0 { SEND_FIRST } else { SEND_MIDDLE };
+        (opcode, psn, &pieces[psn as usize])
+    };
+    // Receivers that are not ready; packets that are lost behind the gateway.
+    let from_the_first = (0..40).flat_map(|it| 0..10 + it % 3);
+    let from_where_one_was_lost = (0..30).flat_map(|it| it..it + 10);
+    let sequences: [Vec<u32>; 2] =
+        [from_the_first.collect(), from_where_one_was_lost.chain(20..38).collect()];
+    for psns in sequences {
+        let mut bench = inline(rules);
+        for psn in psns {
+            let (opcode, psn, behind) = piece(psn);
+            let frame = roce(opcode, 7, psn, behind);
+            assert_eq!(bench.send(Direction::Initiator, &frame), Decision::Pass, "{psn}");
+        }
+    }
+}
+
+/// The requester asks again for what did not come: the answer begins there.
+#[test]
+fn an_answer_that_is_taken_up_again_goes_on_with_what_came_before() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    let behind = |text: &[u8]| [&[0; 4], text].concat();
+    const RESPONSE_MIDDLE: u8 = 0x0e;
+    const RESPONSE_ONLY: u8 = 0x10;
+    let (begin, more) = (behind(b"....."), behind(b"ret.."));
+    let before: [Sent<'_>; 2] = [(RESPONSE_FIRST, 5, &begin), (RESPONSE_MIDDLE, 6, b"..sec")];
+    for opcode in [RESPONSE_FIRST, RESPONSE_ONLY] {
+        let packets = [&before[..], &[(opcode, 7, &more)]].concat();
+        let found = of_packets(&mut Bench::new(rules), &packets);
+        assert_eq!(found, [vec![], vec![], vec![1]], "{opcode:#x}");
+    }
+    let apart = [&before[..], &[(RESPONSE_ONLY, 8, &more)]].concat();
+    assert_eq!(of_packets(&mut Bench::new(rules), &apart).concat(), []);
+}
+
+#[test]
+fn an_end_is_that_of_the_operation() {
+    let rules = "drop rdma any any -> any any (content:\"tail\"; endswith; sid:1;)\n\
+                 alert rdma any any -> any any (content:\"tail\"; isdataat:!1,relative; sid:2;)";
+    let packets: [Sent<'_>; 3] =
+        [(SEND_FIRST, 5, b".tail"), (SEND_MIDDLE, 6, b".tail"), (SEND_LAST, 7, b"..")];
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets).concat(), []);
+    let packets: [Sent<'_>; 2] = [(SEND_FIRST, 5, b"...ta"), (SEND_LAST, 6, b"il")];
+    assert_eq!(of_packets(&mut Bench::new(rules), &packets), [vec![], vec![1, 2]]);
 }
 
 #[test]
