@@ -204,6 +204,8 @@ impl Flow {
         let is_answered = self.packets.iter().all(|it| *it > 0);
         let seconds = match self.told.protocol {
             PROTOCOL_TCP => 600,
+            // No responder has a timer for the rest of a message.
+            _ if self.operations.is_some() => 600,
             _ if is_answered => 300,
             _ => 30,
         };

@@ -99,6 +99,18 @@ fn no_benign_twin_is_taken_for_an_attack() {
 }
 
 #[test]
+fn connections_that_forged_sources_ask_for_are_told_by_whom_they_ask() {
+    let rules = rules();
+    for seed in SEEDS {
+        // Half of what is a flood.
+        let asked = Campaign { sources: 0, ..campaign(Hostile::CmFlood, false, 4_000, seed) };
+        let outcome = run(&rules, &asked, 1_000);
+        assert!(outcome.told.iter().any(|it| it.0 == 3_200_031), "{outcome:?}");
+        assert_eq!(outcome.dropped, 0, "whose they are is not known");
+    }
+}
+
+#[test]
 fn a_flood_of_forged_sources_is_told_by_whom_it_hits() {
     let rules = rules();
     for (hostile, sid) in [

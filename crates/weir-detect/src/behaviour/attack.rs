@@ -1,6 +1,9 @@
 //! Attacks on queue pairs, each by marks that its packets leave: so many within so many seconds,
 //! and from then on the packets that bring one more belong to it.
 
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
 use weir_wire::bth::{Operation, Psn};
 use weir_wire::frame::Time;
 use weir_wire::parse::{Encapsulation, Rdma};
@@ -9,13 +12,15 @@ use weir_wire::{cm, ext, mad};
 use super::distinct::Distinct;
 use super::guid::{GuidChange, Guids, Host};
 use super::idle::{self, Idle};
+use super::lately::Lately;
 use super::pair::{Access, Pair};
-use super::queue_pair::{QueuePair, content, is_request, is_unreliable};
+use super::queue_pair::{Answers, QueuePair, content, is_request, is_unreliable};
 use super::table::Table;
 use super::tally::{MarkChange, Tally};
 use super::{NS_PER_S, Signs, Watch, parts};
 use crate::packet::View;
 use crate::rdma::remote_key;
+use crate::state::Keyed;
 
 /// Entries of each table of one worker.
 const ENTRIES_MAX: usize = 1 << 15;
@@ -29,10 +34,16 @@ const SMALL_ANSWER: u32 = 1024;
 /// The low bits of an R_Key that change each time its memory is registered anew: what stands above
 /// them is the adapter's entry.
 const KEY_VARIANT_BITS: u32 = 8;
+/// Fewer small READs in a row are no run.
+const RUN_MIN: u32 = 8;
 /// Set, of subnet management (IBTA Vol 1 s13.4.5).
 const METHOD_SET: u8 = 2;
+/// Why a requester rejects what it asked for itself: no answer came (IBTA Vol 1 s12.6.7.2).
+const TIMEOUT: u16 = 4;
 /// Acknowledged so near to a PSN that was far off, it is where the queue pair is now.
 const NEAR: u32 = 64;
+/// A connection that is not complete so long after it was asked for may never be.
+const OPEN_NS: u64 = NS_PER_S;
 /// Pairs of hosts that are seen so long after the start, or less, are nothing new.
 const LEARNING_NS: u64 = 300 * NS_PER_S;
 /// A queue pair that was silent for so long may have been made anew, with other PSNs.
@@ -64,8 +75,10 @@ attacks! {
     /// Accesses refused, and behind them new R_Keys, or new addresses under one that was refused
     /// (ReDMArk A3).
     KeyGuessing "key_guessing" 5 10;
-    /// Connections asked for and never used (ReDMArk A4).
-    QpExhaustion "qp_exhaustion" 64 10;
+    /// Connections asked for and not completed for a second (ReDMArk A4).
+    QpExhaustion "qp_exhaustion" 64 30;
+    /// The same by whom they were asked for, whoever asked.
+    QpExhaustionOfHost "qp_exhaustion_of_host" 1024 30;
     /// Connections that were completed and not used for a minute (ReDMArk A4).
     IdleQueuePairs "idle_queue_pairs" 512 3600;
     /// KiB read by a host that became known of late, which the one that is read asked (ReDMArk A6).
@@ -133,14 +146,18 @@ pub(super) struct Attacks {
     start: Option<Time>,
     pairs: Table<Pair>,
     queue_pairs: Table<QueuePair>,
-    /// The MAC address that a source has, and the one before.
-    senders: Table<[[u8; 6]; 2]>,
+    answers: Table<Answers>,
+    /// The last MAC addresses of a source.
+    senders: Table<Lately<[u8; 6]>>,
     /// The hosts that announce each GUID, where a rule asks.
     guids: Option<Guids>,
     /// Connections that nobody uses, where a rule asks.
     idle: Option<Idle>,
     /// Connections that were asked for, by who asked whom and the name that he gave it.
     asked: Table<Asked>,
+    /// The same in the order in which they were asked for, by what stands for them, until they
+    /// were open for a second.
+    open: VecDeque<(Time, u64)>,
     /// The R_Keys that a source uses.
     source_keys: Table<Distinct>,
     marks: Tally,
@@ -156,10 +173,25 @@ struct Asked {
     /// The channel adapter and queue pair of who asked: a REQ that is sent again has the same.
     adapter: u64,
     queue_pair: u32,
+    /// Who asked whom.
+    hosts: Hosts,
+    since: Time,
     /// It is neither complete nor refused.
     is_open: bool,
-    /// A REP came.
-    is_answered: bool,
+    /// It was open for long enough to leave marks.
+    is_marked: bool,
+    /// How its responder calls it, with the REP.
+    answered: Option<u32>,
+}
+
+impl Asked {
+    /// Whether a REJ of who asked ends it: as its responder finds it, by the name that it gave it,
+    /// or where it gave none by the adapter whose time is over (IBTA Vol 1 s12.6.7.2).
+    fn is_given_up(&self, reject: &cm::Reject) -> bool {
+        let adapter = self.adapter.to_be_bytes();
+        let is_timeout = reject.reason.get() == TIMEOUT && reject.information.starts_with(&adapter);
+        self.answered == Some(reject.remote_comm_id.get()) || is_timeout
+    }
 }
 
 impl Attacks {
@@ -183,10 +215,12 @@ impl Attacks {
             start: None,
             pairs: Table::new(ENTRIES_MAX, seed ^ 2),
             queue_pairs: Table::new(ENTRIES_MAX, seed ^ 3),
+            answers: Table::new(ENTRIES_MAX, seed ^ 11),
             senders: Table::new(ENTRIES_MAX, seed ^ 4),
             guids,
             idle,
             asked: Table::new(ENTRIES_MAX, seed ^ 9),
+            open: VecDeque::new(),
             source_keys: Table::new(sources, seed ^ 6),
             marks: Tally::new(ENTRIES_MAX, seed ^ 5),
             secret: seed ^ 10,
@@ -210,8 +244,10 @@ impl Attacks {
         }
         let is_late = pair.first.since_ns(start) > LEARNING_NS;
         let is_news = is_late && pair.has_asked && now.since_ns(pair.first) < NEW_NS;
-        let has_new_partition = pair.partitions.add(rdma.partition_key.0.into());
-        let has_new_queue_key = queue_key.is_some_and(|key| pair.queue_keys.add(key));
+        let keyed = Keyed(self.secret);
+        let has_new_partition = pair.partitions.add(keyed.hash_one(rdma.partition_key.0));
+        let has_new_queue_key =
+            queue_key.is_some_and(|key| pair.queue_keys.add(keyed.hash_one(key)));
         if has_new_partition {
             signs |= self.mark(now, Attack::PkeyGuessing, hosts, 1);
         }
@@ -261,7 +297,7 @@ impl Attacks {
         for (bit, watch) in self.watches.iter().filter(|(_, it)| it.attack == attack) {
             let key = (attack, watch.count, watch.seconds, hosts);
             let marks = match hosts {
-                (_, 0) => self.marks.add(now, key, by, watch.seconds),
+                (_, 0) | (0, _) => self.marks.add(now, key, by, watch.seconds),
                 _ => self.marks.add_here(now, key, by, watch.seconds),
             };
             if marks >= watch.count {
@@ -297,14 +333,7 @@ impl Attacks {
 
     fn sender(&mut self, now: Time, view: &View<'_>) -> Signs {
         let mac = view.parsed.link.source.0;
-        let (macs, is_new) = self.senders.enter(now, view.source);
-        let [last, before] = *macs;
-        if is_new || last == mac {
-            macs[0] = mac;
-            return 0;
-        }
-        *macs = [mac, last];
-        match before == mac {
+        match self.senders.enter(now, view.source).0.is_back(mac) {
             true => self.mark(now, Attack::AddressConflict, (view.source, 0), 1),
             false => 0,
         }
@@ -324,25 +353,33 @@ impl Attacks {
     /// A message of connection management: only what belongs to one that was asked for completes
     /// it, refuses it, or begins its queue pairs anew.
     fn connection(&mut self, now: Time, there: Hosts, message: &cm::Message<'_>) -> Signs {
+        self.mark_open(now);
         let back = (there.1, there.0);
         match message {
             cm::Message::Request(it) => {
                 self.pair(now, there).has_asked = true;
-                let asked = self.asked.enter(now, (there, it.local_comm_id.get())).0;
+                let name = self.asked.key((there, it.local_comm_id.get()));
+                let asked = self.asked.enter_key(now, name).0;
                 let (adapter, queue_pair) = (it.local_ca_guid.get(), it.local_qpn().value());
                 let is_again =
                     asked.is_open && (asked.adapter, asked.queue_pair) == (adapter, queue_pair);
-                if is_again {
-                    return self.marked(now, Attack::QpExhaustion, (there.0, 0));
+                if !is_again {
+                    let (hosts, since, is_open) = (there, now, true);
+                    let new = Asked { adapter, queue_pair, hosts, since, is_open, ..*asked };
+                    *asked = Asked { is_marked: false, answered: None, ..new };
+                    if self.open.len() == ENTRIES_MAX {
+                        self.open.pop_front();
+                    }
+                    self.open.push_back((now, name));
                 }
-                *asked = Asked { adapter, queue_pair, is_open: true, is_answered: false };
-                return self.mark(now, Attack::QpExhaustion, (there.0, 0), 1);
+                return self.marked(now, Attack::QpExhaustion, (there.0, 0))
+                    | self.marked(now, Attack::QpExhaustionOfHost, (0, there.1));
             }
             cm::Message::Reply(it) => {
                 let asked = self.asked.get((back, it.remote_comm_id.get()));
-                let asked = asked.filter(|it| it.is_open && !it.is_answered);
+                let asked = asked.filter(|it| it.is_open && it.answered.is_none());
                 if let Some(asked) = asked {
-                    asked.is_answered = true;
+                    asked.answered = Some(it.local_comm_id.get());
                     let queue_pair = asked.queue_pair;
                     self.renew(back, it.local_qpn().value());
                     self.renew(there, queue_pair);
@@ -350,26 +387,40 @@ impl Attacks {
             }
             // It is used.
             cm::Message::Ready(it) => {
-                let asked = self.asked.get((there, it.local_comm_id.get()));
-                if let Some(asked) = asked.filter(|it| it.is_open && it.is_answered) {
-                    *asked = Asked::default();
-                    self.unmark(now, Attack::QpExhaustion, (there.0, 0));
-                }
+                let is_of = |asked: &Asked| asked.answered == Some(it.remote_comm_id.get());
+                self.settle(now, (there, it.local_comm_id.get()), is_of);
             }
             cm::Message::Reject(it) => {
-                let by_responder = (back, it.remote_comm_id.get());
-                let by_requester = (there, it.local_comm_id.get());
-                for (hosts, name) in [by_responder, by_requester] {
-                    let asked = self.asked.get((hosts, name));
-                    if let Some(asked) = asked.filter(|it| it.is_open) {
-                        *asked = Asked::default();
-                        self.unmark(now, Attack::QpExhaustion, (hosts.0, 0));
-                    }
-                }
+                let by_responder = |asked: &Asked| {
+                    asked.answered.is_none_or(|name| name == it.local_comm_id.get())
+                };
+                self.settle(now, (back, it.remote_comm_id.get()), by_responder);
+                self.settle(now, (there, it.local_comm_id.get()), |asked| asked.is_given_up(it));
             }
             _ => {}
         }
         0
+    }
+
+    /// A connection of that name is complete or refused, if `is_of` says that the message is of it.
+    fn settle(&mut self, now: Time, name: (Hosts, u32), is_of: impl Fn(&Asked) -> bool) {
+        let asked = self.asked.get(name).filter(|it| it.is_open && is_of(it));
+        let Some(Asked { hosts, is_marked: true, .. }) = asked.map(std::mem::take) else { return };
+        self.unmark(now, Attack::QpExhaustion, (hosts.0, 0));
+        self.unmark(now, Attack::QpExhaustionOfHost, (0, hosts.1));
+    }
+
+    /// Connections that were asked for a second ago and are still open leave their marks: who opens
+    /// hundreds at once completes them.
+    fn mark_open(&mut self, now: Time) {
+        while let Some((since, name)) = self.open.pop_front_if(|it| now.since_ns(it.0) >= OPEN_NS) {
+            let asked = self.asked.get_key(name);
+            let Some(asked) = asked.filter(|it| it.is_open && it.since == since) else { continue };
+            asked.is_marked = true;
+            let hosts = asked.hosts;
+            self.mark(now, Attack::QpExhaustion, (hosts.0, 0), 1);
+            self.mark(now, Attack::QpExhaustionOfHost, (0, hosts.1), 1);
+        }
     }
 
     /// A connection begins: PSNs of a queue pair that it names begin anew.
@@ -378,6 +429,9 @@ impl Attacks {
             if let Some(known) = self.queue_pairs.get((hosts, queue_pair, is_unreliable)) {
                 *known = QueuePair::default();
             }
+        }
+        if let Some(known) = self.answers.get((hosts, queue_pair)) {
+            *known = Answers::default();
         }
     }
 
@@ -438,12 +492,22 @@ impl Attacks {
 
     /// Of requests in the other direction.
     fn acknowledgment(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
+        let hosts = (view.source, view.destination);
+        let answers = self.answers.enter(now, (hosts, rdma.destination_qp.value())).0;
+        let injected = match answers.take(now, rdma.psn, QUIET_NS) {
+            true => self.mark(now, Attack::PsnInjection, hosts, 1),
+            false => 0,
+        };
+        injected | self.answered(now, view, rdma)
+    }
+
+    fn answered(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let requester = (view.destination, view.source);
         // Middle packets of READ responses have none.
         let syndrome = ext::aeth(view.bytes, rdma).map(|it| it.syndrome());
         match syndrome {
             Some(ext::Syndrome::Nak(ext::NakCause::RemoteAccess)) => {
-                self.pair(now, requester).accesses.answer(rdma.psn, false);
+                self.pair(now, requester).accesses.refuse(rdma.psn);
                 // The answer itself passes: the next request is what is judged by it.
                 let guesses = self.mark(now, Attack::KeyGuessing, requester, 1);
                 if guesses != 0 {
@@ -459,7 +523,8 @@ impl Attacks {
             _ => {
                 let Some(pair) = self.pairs.get(requester) else { return 0 };
                 if syndrome.is_some() {
-                    pair.accesses.answer(rdma.psn, true);
+                    let is_read = rdma.opcode.operation() == Operation::ReadResponse;
+                    pair.accesses.grant(rdma.psn, is_read);
                 }
                 let is_near = |candidate: Psn| rdma.psn.distance(candidate).unsigned_abs() <= NEAR;
                 if pair.candidate.is_some_and(is_near) {
@@ -496,17 +561,17 @@ impl Attacks {
     /// What small READs and atomics do to the responder, many of them.
     fn load(&mut self, now: Time, view: &View<'_>, rdma: &Rdma) -> Signs {
         let hosts = (view.source, view.destination);
-        let (run, length) = match rdma.opcode.operation() {
+        let (signs, length) = match rdma.opcode.operation() {
             Operation::ReadRequest => {
                 let Some(reth) = ext::reth(view.bytes, rdma) else { return 0 };
                 let length = reth.dma_length.get();
                 let reads = &mut self.pair(now, hosts).reads;
-                (reads.take(reth.virtual_address.get(), length <= SMALL), length)
+                let run = reads.take(reth.virtual_address.get(), length <= SMALL);
+                (self.run(now, hosts, run), length)
             }
             Operation::Atomic => (0, 0),
             _ => return 0,
         };
-        let signs = self.run(run);
         match length <= SMALL_ANSWER {
             true => signs | self.mark(now, Attack::PipelineSaturation, (view.source, 0), 1),
             false => signs,
@@ -589,9 +654,15 @@ impl Attacks {
         signs
     }
 
-    fn run(&self, run: u32) -> Signs {
-        let of_runs = self.watches.iter().filter(|(_, it)| it.attack == Attack::SideChannel);
-        of_runs.filter(|(_, it)| run >= it.count).fold(0, |signs, (bit, _)| signs | 1 << bit)
+    /// A READ that is one of a run of so many small ones: enough of them, and soon enough.
+    fn run(&mut self, now: Time, hosts: Hosts, run: u32) -> Signs {
+        if run < RUN_MIN {
+            return 0;
+        }
+        let marked = self.mark(now, Attack::SideChannel, hosts, 1);
+        let is_long = |it: &&(u8, AttackWatch)| run >= it.1.count;
+        let long = self.watches.iter().filter(|(_, it)| it.attack == Attack::SideChannel);
+        marked & long.filter(is_long).fold(0, |signs, (bit, _)| signs | 1 << bit)
     }
 }
 

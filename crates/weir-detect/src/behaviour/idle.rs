@@ -27,10 +27,12 @@ const AT_ONCE: usize = 4;
 /// One direction of a connection: from whom, to whom, and to which queue pair.
 type Direction = (u128, u128, u32);
 
-/// A connection that was asked for: the queue pairs of requester and responder, once known.
+/// A connection that was asked for: the queue pairs of requester and responder, once known, and how
+/// the responder calls it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     queue_pairs: [Option<u32>; 2],
+    responders_name: u32,
 }
 
 /// A connection that nobody has used, by one of its directions.
@@ -41,6 +43,8 @@ struct Unused {
     requester: u128,
     since: Time,
     is_idle: bool,
+    /// How who sends in that direction calls the connection, and how the other end does.
+    names: [u32; 2],
 }
 
 /// The connections that were completed and not used.
@@ -79,21 +83,30 @@ impl Idle {
             cm::Message::Request(it) => {
                 let asked = self.asked.enter(now, (from, to, it.local_comm_id.get())).0;
                 asked.queue_pairs = [Some(it.local_qpn().value()), None];
+                asked.responders_name = 0;
             }
             cm::Message::Reply(it) => {
                 let asked = self.asked.get((to, from, it.remote_comm_id.get()))?;
                 asked.queue_pairs[1] = Some(it.local_qpn().value());
+                asked.responders_name = it.local_comm_id.get();
             }
             cm::Message::Ready(it) => {
                 let asked = self.asked.get((from, to, it.local_comm_id.get()))?;
-                // It may come twice.
-                let [Some(own), Some(other)] = std::mem::take(asked).queue_pairs else {
+                // One that names another completes nothing; and it may come twice.
+                let names = [it.local_comm_id.get(), it.remote_comm_id.get()];
+                let [Some(own), Some(other)] = asked.queue_pairs else { return None };
+                if asked.responders_name != names[1] {
                     return None;
-                };
-                self.complete(now, (from, to, other), (to, from, own));
+                }
+                *asked = Asked::default();
+                self.complete(now, (from, to, other), (to, from, own), names);
             }
+            // Its receiver finds the connection by its names.
             cm::Message::DisconnectRequest(it) => {
-                return self.used((from, to, it.remote_qpn().value()));
+                let direction = (from, to, it.remote_qpn().value());
+                let names = [it.local_comm_id.get(), it.remote_comm_id.get()];
+                let is_of = self.unused.get(direction).is_some_and(|it| it.names == names);
+                return if is_of { self.used(direction) } else { None };
             }
             _ => {}
         }
@@ -101,14 +114,15 @@ impl Idle {
     }
 
     /// A connection is complete, of these two directions.
-    fn complete(&mut self, now: Time, requester: Direction, responder: Direction) {
+    fn complete(&mut self, now: Time, requester: Direction, responder: Direction, names: [u32; 2]) {
         if self.awaited.len() == ENTRIES_MAX && !self.forget_used() {
             return;
         }
         let first = self.unused.key(requester);
-        let unused = Unused { first, requester: requester.0, since: now, is_idle: false };
+        let unused = Unused { first, requester: requester.0, since: now, is_idle: false, names };
         *self.unused.enter(now, requester).0 = unused;
-        *self.unused.enter(now, responder).0 = unused;
+        let [own, other] = names;
+        *self.unused.enter(now, responder).0 = Unused { names: [other, own], ..unused };
         self.awaited.push_back((now, first));
     }
 
@@ -195,12 +209,14 @@ mod tests {
             let mut reply = cm::ConnectReply::new_zeroed();
             reply.remote_comm_id.set(number);
             reply.local_qpn.set((OTHER + number) << 8);
+            reply.local_comm_id.set(OTHER + number);
             self.manage(RESPONDER, &cm::Message::Reply(&reply));
         }
 
         fn complete(&mut self, number: u32) {
             let mut ready = cm::Plain::new_zeroed();
             ready.local_comm_id.set(number);
+            ready.remote_comm_id.set(OTHER + number);
             self.manage(REQUESTER, &cm::Message::Ready(&ready));
         }
 
@@ -212,6 +228,7 @@ mod tests {
         fn disconnect(&mut self, number: u32) {
             let mut end = cm::DisconnectRequest::new_zeroed();
             end.remote_qpn.set((OTHER + number) << 8);
+            (end.local_comm_id, end.remote_comm_id) = (number.into(), (OTHER + number).into());
             self.manage(REQUESTER, &cm::Message::DisconnectRequest(&end));
         }
 

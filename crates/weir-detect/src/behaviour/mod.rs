@@ -25,6 +25,7 @@ mod distinct;
 mod flood;
 mod guid;
 mod idle;
+mod lately;
 mod pair;
 mod queue_pair;
 mod scan;

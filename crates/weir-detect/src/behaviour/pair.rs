@@ -7,8 +7,10 @@ use weir_wire::parse::Rdma;
 
 use super::{NS_PER_S, Signs};
 
-/// R_Keys, P_Keys and Q_Keys that are remembered, of each.
+/// R_Keys that are remembered.
 const KEYS: usize = 16;
+/// P_Keys and Q_Keys that are remembered, of each.
+const MANY_KEYS: usize = 64;
 /// Refusals by which no later request was told of yet are remembered for so long.
 const REFUSED_NS: u64 = 3600 * NS_PER_S;
 /// Addresses among which a host that listens to a cache alternates, at most.
@@ -16,7 +18,7 @@ const LINES: usize = 4;
 /// One in so many of a run's READs may be of the same address as the one before.
 const REPEATS_SHARE: u32 = 8;
 /// Accesses whose answers are waited for, of one pair of hosts.
-const ASKED: usize = 4;
+const ASKED: usize = 8;
 /// R_Keys of which it is remembered where they may be used.
 const REGIONS: usize = 4;
 
@@ -39,8 +41,8 @@ pub(super) struct Pair {
     /// Watches for which enough accesses were refused, since the last request that is told by them,
     /// and when the last one was.
     refused: (Signs, Time),
-    pub(super) partitions: Keys,
-    pub(super) queue_keys: Keys,
+    pub(super) partitions: KeySet,
+    pub(super) queue_keys: KeySet,
     pub(super) reads: SmallReads,
     pub(super) accesses: Accesses,
 }
@@ -50,6 +52,8 @@ pub(super) struct Pair {
 pub(super) struct Access {
     pub(super) key: u32,
     pub(super) address: u64,
+    /// What it asks for comes with a READ's response.
+    is_read: bool,
     /// The PSNs of its first packet and its last: one of the two is answered.
     psns: [Psn; 2],
 }
@@ -60,7 +64,7 @@ impl Access {
     pub(super) fn of(bytes: &[u8], rdma: &Rdma) -> Option<Self> {
         if let Some(it) = ext::atomic_eth(bytes, rdma) {
             let (key, address) = (it.remote_key.get(), it.virtual_address.get());
-            return Some(Self { key, address, psns: [rdma.psn; 2] });
+            return Some(Self { key, address, is_read: false, psns: [rdma.psn; 2] });
         }
         let reth = ext::reth(bytes, rdma)?;
         let packets = match (rdma.opcode.operation(), u32::from(rdma.payload_len)) {
@@ -69,7 +73,8 @@ impl Access {
         };
         let last = rdma.psn.add(packets.saturating_sub(1));
         let (key, address) = (reth.remote_key.get(), reth.virtual_address.get());
-        Some(Self { key, address, psns: [rdma.psn, last] })
+        let is_read = rdma.opcode.operation() == Operation::ReadRequest;
+        Some(Self { key, address, is_read, psns: [rdma.psn, last] })
     }
 }
 
@@ -94,25 +99,47 @@ struct Region {
     granted: Option<(u64, u64)>,
 }
 
+impl Region {
+    fn has_granted(&self, address: u64) -> bool {
+        self.granted.is_some_and(|(low, high)| (low..=high).contains(&address))
+    }
+}
+
 impl Accesses {
-    /// Waits for the answer to an access.
+    /// Waits for the answer to an access, unless nothing would come of it: what is sent behind a
+    /// guess has it not forgotten.
     pub(super) fn ask(&mut self, access: Access) {
-        self.asked[usize::from(self.next)] = Some(access);
-        self.next = (self.next + 1) % ASKED as u8;
+        let is_granted = |it: &Region| it.key == access.key && it.has_granted(access.address);
+        if !self.regions.iter().flatten().any(is_granted) {
+            self.asked[usize::from(self.next)] = Some(access);
+            self.next = (self.next + 1) % ASKED as u8;
+        }
     }
 
-    /// Takes an answer in.
-    pub(super) fn answer(&mut self, psn: Psn, is_granted: bool) {
-        self.is_refused |= !is_granted;
-        let waits = |it: &&mut Option<Access>| it.is_some_and(|it| it.psns.contains(&psn));
-        let Some(access) = self.asked.iter_mut().find(waits).and_then(Option::take) else { return };
-        let region = self.region(access.key);
-        if !is_granted {
-            region.is_refused = true;
-            return;
+    /// Takes a refusal in.
+    pub(super) fn refuse(&mut self, psn: Psn) {
+        self.is_refused = true;
+        if let Some(access) = self.take(|it| it.psns.contains(&psn)) {
+            self.region(access.key).is_refused = true;
         }
+    }
+
+    /// Takes an answer in: the response to a READ, or to what asks for none.
+    pub(super) fn grant(&mut self, psn: Psn, is_read: bool) {
+        let is_of = |it: &Access| it.psns.contains(&psn) && it.is_read == is_read;
+        let Some(access) = self.take(is_of) else { return };
+        let region = self.region(access.key);
         let (low, high) = region.granted.unwrap_or((access.address, access.address));
         region.granted = Some((low.min(access.address), high.max(access.address)));
+    }
+
+    /// The access that is answered. Nobody knows which, if it may be one of several: answers do
+    /// not name the queue pair that was asked.
+    fn take(&mut self, is_of: impl Fn(&Access) -> bool) -> Option<Access> {
+        let mut found = self.asked.iter_mut().filter(|it| it.is_some_and(|it| is_of(&it)));
+        let first = found.next()?.take();
+        let others: Vec<_> = found.map(Option::take).collect();
+        first.filter(|_| others.is_empty())
     }
 
     fn region(&mut self, key: u32) -> &mut Region {
@@ -130,7 +157,7 @@ impl Accesses {
     pub(super) fn is_guess(&self, access: &Access) -> bool {
         let of_key = |it: &&Region| it.key == access.key && it.is_refused;
         let Some(region) = self.regions.iter().flatten().find(of_key) else { return false };
-        !region.granted.is_some_and(|(low, high)| (low..=high).contains(&access.address))
+        !region.has_granted(access.address)
     }
 }
 
@@ -169,6 +196,38 @@ impl Keys {
         self.count =
             if usize::from(self.count) + 1 == 2 * KEYS { KEYS as u8 } else { self.count + 1 };
         self.count > 1
+    }
+}
+
+/// Different values of a field, by what stands for each under a secret: the one that was used for
+/// the longest time no more is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeySet {
+    /// From the one that was used last.
+    keys: [u16; MANY_KEYS],
+    count: u8,
+}
+
+impl Default for KeySet {
+    fn default() -> Self {
+        Self { keys: [0; MANY_KEYS], count: 0 }
+    }
+}
+
+impl KeySet {
+    /// Remembers a key by what stands for it; whether it is new, and not the first.
+    pub(super) fn add(&mut self, hash: u64) -> bool {
+        let key = hash as u16;
+        let count = usize::from(self.count);
+        let known = self.keys[..count].iter().position(|it| *it == key);
+        if known == Some(0) {
+            return false;
+        }
+        let place = known.unwrap_or(count.min(MANY_KEYS - 1));
+        self.keys[..=place].rotate_right(1);
+        self.keys[0] = key;
+        self.count = self.count.max(place as u8 + 1);
+        known.is_none() && self.count > 1
     }
 }
 
@@ -225,6 +284,16 @@ mod tests {
     }
 
     #[test]
+    fn a_few_keys_are_new_once_in_any_order_and_guesses_are_mostly_new() {
+        let mut keys = KeySet::default();
+        let new = (0..3_000).filter(|it| keys.add(it % 60));
+        assert_eq!(new.count(), 59);
+        let mut keys = KeySet::default();
+        let hash = |it: u64| it.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        assert!((0..5_000).filter(|it| keys.add(hash(*it))).count() > 4_950);
+    }
+
+    #[test]
     fn only_small_reads_that_alternate_between_few_addresses_make_a_run() {
         let run = |addresses: &mut dyn Iterator<Item = u64>| {
             let mut reads = SmallReads::default();
@@ -246,28 +315,56 @@ mod tests {
         assert_eq!(reads.take(64, false), 0, "a large one ends it");
     }
 
+    fn access(psn: u32, key: u32, address: u64) -> Access {
+        Access { key, address, is_read: true, psns: [Psn::new(psn), Psn::new(psn + 2)] }
+    }
+
     #[test]
     fn a_key_that_was_refused_is_guessed_with_outside_of_where_it_was_granted() {
-        let at = |psn: u32, key: u32, address: u64| {
-            let psns = [Psn::new(psn), Psn::new(psn + 2)];
-            Access { key, address, psns }
-        };
         let mut accesses = Accesses::default();
         for (psn, address) in [(10, 0x1000), (20, 0x8000)] {
-            accesses.ask(at(psn, 7, address));
-            accesses.answer(Psn::new(psn + 2), true);
+            accesses.ask(access(psn, 7, address));
+            accesses.grant(Psn::new(psn + 2), true);
         }
-        assert!(!accesses.is_guess(&at(0, 7, 0x9000)), "nothing was refused yet");
-        accesses.ask(at(30, 7, 0x9000));
-        accesses.answer(Psn::new(31), false);
-        assert!(accesses.is_refused && !accesses.is_guess(&at(0, 7, 0xa000)), "of another");
-        accesses.answer(Psn::new(30), false);
-        assert!(accesses.is_guess(&at(0, 7, 0xa000)) && accesses.is_guess(&at(0, 7, 0)));
-        assert!(!accesses.is_guess(&at(0, 7, 0x4000)) && !accesses.is_guess(&at(0, 8, 0xa000)));
+        assert!(!accesses.is_guess(&access(0, 7, 0x9000)), "nothing was refused yet");
+        accesses.ask(access(30, 7, 0x9000));
+        accesses.refuse(Psn::new(31));
+        assert!(accesses.is_refused && !accesses.is_guess(&access(0, 7, 0xa000)), "of another");
+        accesses.refuse(Psn::new(30));
+        assert!(accesses.is_guess(&access(0, 7, 0xa000)) && accesses.is_guess(&access(0, 7, 0)));
+        assert!(!accesses.is_guess(&access(0, 7, 0x4000)));
+        assert!(!accesses.is_guess(&access(0, 8, 0xa000)));
         for key in 100..200 {
-            accesses.ask(at(key, key, 0));
-            accesses.answer(Psn::new(key), true);
+            accesses.ask(access(key, key, 0));
+            accesses.grant(Psn::new(key), true);
         }
-        assert!(!accesses.is_guess(&at(0, 7, 0xa000)), "forgotten");
+        assert!(!accesses.is_guess(&access(0, 7, 0xa000)), "forgotten");
+    }
+
+    #[test]
+    fn what_is_sent_beside_a_guess_does_not_grant_it() {
+        let begun = || {
+            let mut accesses = Accesses::default();
+            for (psn, address) in [(1, 0x1000), (4, 0x8000)] {
+                accesses.ask(access(psn, 7, address));
+                accesses.grant(Psn::new(psn), true);
+            }
+            accesses.ask(access(10, 7, 0xf000));
+            accesses
+        };
+        let mut accesses = begun();
+        (0..100).for_each(|it| accesses.ask(access(20 + it, 7, 0x2000 + u64::from(it))));
+        accesses.refuse(Psn::new(10));
+        assert!(accesses.is_guess(&access(0, 7, 0xf000)), "valid READs behind it");
+        let mut accesses = begun();
+        accesses.grant(Psn::new(10), false);
+        accesses.refuse(Psn::new(10));
+        assert!(accesses.is_guess(&access(0, 7, 0xf000)), "another's acknowledgment");
+        let mut accesses = begun();
+        accesses.ask(access(10, 9, 0));
+        accesses.grant(Psn::new(10), true);
+        accesses.ask(access(30, 7, 0xf100));
+        accesses.refuse(Psn::new(30));
+        assert!(accesses.is_guess(&access(0, 7, 0xf000)), "nobody knows whose answer it was");
     }
 }

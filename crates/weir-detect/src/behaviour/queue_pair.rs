@@ -7,22 +7,23 @@ use weir_wire::ext;
 use weir_wire::frame::Time;
 use weir_wire::parse::{Parsed, Rdma};
 
+use super::lately::Lately;
 use crate::state::Keyed;
 
 /// How far a request may be from the one expected: more than any requester has on its way.
 const WINDOW: i32 = 1 << 14;
+/// Answers so near to one that was far off are of a queue pair that has begun anew.
+const NEAR: u32 = 64;
 /// Nanoseconds that a packet takes at least: no queue pair sends more than 30 million a second, so
 /// that no more can be missing between two packets of one.
 const PACKET_NS: u64 = 32;
 /// The smallest path MTU: so many packets may answer a READ at most.
 const MTU_MIN: u32 = 256;
-/// Requests whose content is remembered, and milliseconds for which one is kept that is ahead of
+/// Requests whose content is remembered, those of them whose place is taken, and milliseconds for which one is kept that is ahead of
 /// those that come.
 const REMEMBERED: usize = 16;
+const DISPLACED: usize = 8;
 const KEPT_MS: u32 = 1_000;
-/// Bytes at each end of a payload that stand for it, and words of 8 bytes elsewhere.
-const ENDS: usize = 48;
-const WORDS: usize = 16;
 
 /// One direction of a connected queue pair.
 ///
@@ -47,8 +48,10 @@ pub(super) struct QueuePair {
     left: Option<u32>,
     /// The requests before, each in the place that its PSN says.
     requests: [Option<Request>; REMEMBERED],
-    /// The UDP ports it came from: the last, and another before.
-    ports: [u16; 2],
+    /// Those of them that others took the place of which came much further on.
+    displaced: [Option<Request>; DISPLACED],
+    /// The UDP ports it came from.
+    ports: Lately<u16>,
 }
 
 /// A request that was sent.
@@ -116,7 +119,7 @@ impl QueuePair {
         let psn = rdma.psn;
         let silent_ns = now.since_ns(self.last);
         self.last = now;
-        let mut wrong = Wrong { is_from_other_port: self.is_other_port(port), ..Wrong::default() };
+        let mut wrong = Wrong { is_from_other_port: self.ports.is_back(port), ..Wrong::default() };
         if !self.is_known {
             self.is_known = true;
             self.is_other(now, psn, content);
@@ -173,28 +176,65 @@ impl QueuePair {
     /// Whether another request was sent with a PSN; remembers this one if none was.
     ///
     /// A request ahead of this one keeps its place, and is compared when its PSN comes: who forges
-    /// one and then others further ahead, to have the first forgotten, is told of by those.
+    /// one and then others further ahead, to have the first forgotten, is told of by those. So is
+    /// the first, as long as no more than a few took each other's place.
     fn is_other(&mut self, now: Time, psn: Psn, content: u32) -> bool {
         let at = (now.0 / 1_000_000) as u32;
+        let is_recent = |it: &Request| at.wrapping_sub(it.at) <= KEPT_MS;
         let place = &mut self.requests[psn.value() as usize % REMEMBERED];
-        match place {
-            Some(it) if it.psn == psn => return it.content != content,
-            Some(it)
-                if (1..=WINDOW).contains(&it.psn.distance(psn))
-                    && at.wrapping_sub(it.at) <= KEPT_MS => {}
-            _ => *place = Some(Request { psn, content, at }),
+        let known = *place;
+        if let Some(it) = known.filter(|it| it.psn == psn) {
+            return it.content != content;
+        }
+        let mut displaced = self.displaced.iter().flatten();
+        if let Some(same) = displaced.find(|it| it.psn == psn && is_recent(it)) {
+            return same.content != content;
+        }
+        let is_ahead = |it: &Request| (1..=WINDOW).contains(&it.psn.distance(psn));
+        if known.is_some_and(|it| is_ahead(&it) && is_recent(&it)) {
+            return false;
+        }
+        *place = Some(Request { psn, content, at });
+        // Where all came that stand between, the one that had its place was compared with them.
+        let before = psn.add(0xff_ffff);
+        let last = &self.requests[before.value() as usize % REMEMBERED];
+        let follows = last.is_some_and(|it| it.psn == before);
+        let is_next = |it: &Request| follows && psn.distance(it.psn) == REMEMBERED as i32;
+        if let Some(displaced) = known.filter(|it| is_recent(it) && !is_next(it)) {
+            self.displaced.rotate_right(1);
+            self.displaced[0] = Some(displaced);
         }
         false
     }
+}
 
-    /// Whether the port is the one before the last: two senders take turns.
-    fn is_other_port(&mut self, port: u16) -> bool {
-        let [last, before] = self.ports;
-        if port == last {
-            return false;
+/// The answers that one queue pair gets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answers {
+    last: Option<Psn>,
+    at: Time,
+    /// One that was far from them.
+    candidate: Option<Psn>,
+}
+
+impl Answers {
+    /// Takes one into account; whether it is far from those before, and not behind another that
+    /// was as far. After `quiet_ns` of silence any may come.
+    pub(super) fn take(&mut self, now: Time, psn: Psn, quiet_ns: u64) -> bool {
+        let is_quiet = now.since_ns(self.at) > quiet_ns;
+        self.at = now;
+        let is_near = |it: Psn| psn.distance(it).unsigned_abs() <= NEAR;
+        let begins = is_quiet || self.candidate.is_some_and(is_near);
+        let ahead = self.last.filter(|_| !begins).map(|it| psn.distance(it));
+        match ahead {
+            Some(ahead) if ahead.unsigned_abs() > WINDOW as u32 => {
+                self.candidate = Some(psn);
+                return true;
+            }
+            Some(..=0) => {}
+            _ => (self.last, self.candidate) = (Some(psn), None),
         }
-        self.ports = [port, last];
-        port == before && last != 0
+        false
     }
 }
 
@@ -211,8 +251,8 @@ fn continues(opcode: Opcode) -> Option<Operation> {
     continues.then(|| opcode.operation())
 }
 
-/// What stands behind the BTH, by its length, its ends and some of its words, which nobody knows
-/// without the secret: the same for a packet that is sent again.
+/// What stands for all behind the BTH, which nobody can aim at who does not know the secret: the
+/// same for a packet that is sent again.
 pub(super) fn content(secret: u64, bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -> u32 {
     let end = rdma.icrc_offset.map_or(parsed.end as usize, usize::from);
     let begin = usize::from(rdma.bth_offset) + 12;
@@ -220,16 +260,7 @@ pub(super) fn content(secret: u64, bytes: &[u8], parsed: &Parsed, rdma: &Rdma) -
     let mut hasher = Keyed(secret).build_hasher();
     hasher.write_u8(rdma.opcode.0);
     hasher.write_usize(bytes.len());
-    hasher.write(&bytes[..bytes.len().min(ENDS)]);
-    hasher.write(&bytes[bytes.len().saturating_sub(ENDS)..]);
-    if bytes.len() > 2 * ENDS {
-        let mut place = secret;
-        for _ in 0..WORDS {
-            place = place.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ secret;
-            let at = place as usize % (bytes.len() - 8);
-            hasher.write(&bytes[at..at + 8]);
-        }
-    }
+    hasher.write(bytes);
     hasher.finish() as u32
 }
 
@@ -337,13 +368,36 @@ pub(super) mod tests {
             took(&mut given, psn, b"fill");
         }
         let told = (1..1_016).filter(|psn| took(&mut given, *psn, b"own "));
-        assert_eq!(told.count(), 16);
+        assert_eq!(told.count(), 17, "each of the fillers, and the first");
         // A queue pair made anew, a second later, has nothing to do with them.
         for psn in 5_000..5_016 {
             took(&mut given, psn, b"old ");
         }
         given.now = given.now.plus_ns(1_100_000_000);
         assert!((4_000..5_016).all(|psn| !took(&mut given, psn, b"new ")));
+    }
+
+    #[test]
+    fn one_packet_that_is_far_ahead_does_not_hide_a_forged_one() {
+        for filler in [16_000, 32, 16] {
+            let mut given = Given::default();
+            given.take(RC_SEND_ONLY, 0, None, b"own ");
+            given.take(RC_SEND_ONLY, 1, None, b"evil");
+            given.take(RC_SEND_ONLY, 1 + filler, None, b"fill");
+            assert!(given.take(RC_SEND_ONLY, 1, None, b"own ").is_other, "{filler}");
+        }
+    }
+
+    #[test]
+    fn a_byte_in_the_middle_makes_another_request() {
+        let payload = [7; 4096];
+        for at in (0..4096).step_by(97) {
+            let mut given = Given::default();
+            given.take(RC_SEND_ONLY, 0, None, &payload);
+            let mut other = payload;
+            other[at] = 8;
+            assert!(given.take(RC_SEND_ONLY, 0, None, &other).is_other, "{at}");
+        }
     }
 
     #[test]

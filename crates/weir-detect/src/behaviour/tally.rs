@@ -12,7 +12,11 @@ use crate::shared::Unshared;
 /// over.
 pub(crate) type MarkChange = ((u64, u32), i64);
 
-/// Marks by whoever they are of, over a window that slides by halves.
+/// Parts of a window that marks are counted by, and one more: so many seconds count wherever they
+/// begin, and up to an eighth of them before.
+const PARTS: usize = 8;
+
+/// Marks by whoever they are of, over a window that slides by eighths.
 #[derive(Debug)]
 pub(super) struct Tally {
     counts: Table<Count>,
@@ -21,29 +25,31 @@ pub(super) struct Tally {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// Half windows since time 0.
-    half: u64,
-    before: u32,
-    current: u32,
+    /// Parts of the window since time 0.
+    part: u64,
+    /// What was marked in this part, and in those before it.
+    marks: [u32; PARTS + 1],
 }
 
 impl Count {
-    fn slide(&mut self, half: u64) {
-        match half.saturating_sub(self.half) {
-            0 => return,
-            1 => self.before = self.current,
-            _ => self.before = 0,
+    fn slide(&mut self, part: u64) {
+        let by = part.saturating_sub(self.part);
+        if by == 0 {
+            return;
         }
-        (self.current, self.half) = (0, half);
+        let by = usize::try_from(by).unwrap_or(usize::MAX).min(self.marks.len());
+        self.marks.rotate_right(by);
+        self.marks[..by].fill(0);
+        self.part = part;
     }
 
     fn total(self) -> u32 {
-        self.before.saturating_add(self.current)
+        self.marks.iter().fold(0, |sum, it| sum.saturating_add(*it))
     }
 }
 
-fn half(now: Time, seconds: u32) -> u64 {
-    now.0 / (u64::from(seconds) * NS_PER_S / 2).max(1)
+fn part(now: Time, seconds: u32) -> u64 {
+    now.0 / (u64::from(seconds) * NS_PER_S / PARTS as u64).max(1)
 }
 
 impl Tally {
@@ -68,14 +74,15 @@ impl Tally {
 
     fn put(&mut self, now: Time, key: u64, by: i64, seconds: u32) -> u32 {
         let (count, _) = self.counts.enter_key(now, key);
-        count.slide(half(now, seconds));
-        let marks = u32::try_from(by.unsigned_abs()).unwrap_or(u32::MAX);
+        count.slide(part(now, seconds));
+        let mut marks = u32::try_from(by.unsigned_abs()).unwrap_or(u32::MAX);
         if by >= 0 {
-            count.current = count.current.saturating_add(marks);
+            count.marks[0] = count.marks[0].saturating_add(marks);
         } else {
-            let rest = marks.saturating_sub(count.current);
-            count.current = count.current.saturating_sub(marks);
-            count.before = count.before.saturating_sub(rest);
+            for counted in &mut count.marks {
+                let taken = marks.min(*counted);
+                (*counted, marks) = (*counted - taken, marks - taken);
+            }
         }
         count.total()
     }
@@ -106,7 +113,7 @@ impl Tally {
     /// How many there are.
     pub(super) fn count(&mut self, now: Time, key: impl Hash, seconds: u32) -> u32 {
         let Some(count) = self.counts.get(key) else { return 0 };
-        count.slide(half(now, seconds));
+        count.slide(part(now, seconds));
         count.total()
     }
 }
@@ -120,10 +127,23 @@ mod tests {
         let mut tally = Tally::new(64, 1);
         let at = |ms: u64| Time(ms * 1_000_000);
         assert_eq!(tally.add(at(1_000), "a", 2, 10), 2);
-        assert_eq!(tally.add(at(6_000), "a", 1, 10), 3, "the half before counts");
+        assert_eq!(tally.add(at(6_000), "a", 1, 10), 3, "five seconds later");
         tally.take(at(6_100), "a", 10);
         assert_eq!(tally.count(at(6_200), "a", 10), 2);
-        assert_eq!(tally.count(at(11_000), "a", 10), 0, "what was marked is two halves old");
+        assert_eq!(tally.count(at(12_500), "a", 10), 0, "what was marked is over");
         assert_eq!(tally.count(at(11_000), "b", 10), 0);
+    }
+
+    #[test]
+    fn marks_within_the_window_count_wherever_it_begins() {
+        let at = |ms: u64| Time(1_000_000_000_000 + ms * 1_000_000);
+        for begin in (0..20_000).step_by(137) {
+            let mut tally = Tally::new(64, 1);
+            let marks = (0..5).map(|it| tally.add(at(begin + it * 2_490), "a", 1, 10));
+            assert_eq!(marks.last(), Some(5), "{begin}");
+            let mut apart = Tally::new(64, 1);
+            apart.add(at(begin), "a", 1, 10);
+            assert_eq!(apart.add(at(begin + 11_300), "a", 1, 10), 1, "{begin}");
+        }
     }
 }

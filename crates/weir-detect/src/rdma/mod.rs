@@ -69,7 +69,7 @@ const CM_MESSAGES: &[(&str, u16)] = &[
 pub(crate) fn test(name: &str, value: &str) -> Option<Result<RdmaTest, String>> {
     let name = name.strip_prefix("rdma.")?;
     let value = value.trim().trim_matches('"');
-    let numbers = |bits| Numbers::parse(value, bits);
+    let numbers = |bits| numbers(value, bits);
     Some(match name {
         "opcode" => opcode(value),
         "dest_qp" => numbers(24).map(RdmaTest::DestinationQp),
@@ -89,6 +89,16 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<RdmaTest, String>> 
         "mad" => mad_header(value),
         _ => return None,
     })
+}
+
+/// Numbers of so many bits; the ends of `3-9` belong to it, as nobody wrote rules of RDMA for
+/// Suricata, where they do not.
+fn numbers(text: &str, bits: u32) -> Result<Numbers, String> {
+    match text.contains('-') {
+        true => Numbers::with_ends(text, bits)
+            .ok_or_else(|| format!("`{text}` where a range like 3-9 is expected")),
+        false => Numbers::parse(text, bits),
+    }
 }
 
 /// What a list says without its brackets, and whether `!` stands before it.
@@ -125,7 +135,7 @@ fn syndrome(value: &str) -> Result<Numbers, String> {
         "ack" => Ok(Numbers::between(0, 0x1f, false)),
         "rnr" => Ok(Numbers::between(0x20, 0x3f, false)),
         "nak" => Ok(Numbers::between(0x60, 0x7f, false)),
-        other => Numbers::parse(other, 8),
+        other => numbers(other, 8),
     }
 }
 
@@ -145,7 +155,7 @@ fn mad_header(value: &str) -> Result<RdmaTest, String> {
     for part in value.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let wrong = || format!("`{part}` behind rdma.mad: class, method or attribute and a number");
         let (word, number) = part.split_once(char::is_whitespace).ok_or_else(wrong)?;
-        let numbers = Some(Numbers::parse(number, if word == "attribute" { 16 } else { 8 })?);
+        let numbers = Some(numbers(number, if word == "attribute" { 16 } else { 8 })?);
         match word {
             "class" => class = numbers,
             "method" => method = numbers,

@@ -43,8 +43,8 @@ use crate::state::Keyed;
 const PAST_MAX: usize = 4096;
 /// Rules that wait for more of an operation, and rules that matched it, at most.
 const RULES_MAX: usize = 256;
-/// Operations and versions of them, of one sender to one queue pair, at most. Of the lightest the
-/// one that no packet came for the longest gives way.
+/// Operations and versions of them, of one sender and service to one queue pair, at most. Of the
+/// lightest the one that no packet came for the longest gives way.
 const OPERATIONS_MAX: usize = 8;
 /// Those of them that have ended, at most.
 const ENDED_MAX: usize = 2;
@@ -100,6 +100,8 @@ pub(crate) enum Piece {
 /// Packets whose PSNs count up.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
+    /// No queue pair takes what is of another service than its own.
+    service: Service,
     /// Answers have the PSNs of the other side's requests.
     is_answer: bool,
     /// The PSN of the next packet, and how far behind that it may be.
@@ -134,6 +136,7 @@ enum Standing {
 /// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
+    service: Service,
     kind: Kind,
     /// PSNs of its first packet, and of the next.
     first: Psn,
@@ -157,6 +160,16 @@ pub(crate) struct Operation {
     matched: Vec<RuleIndex>,
 }
 heap_size!(Operation { bytes });
+
+/// Where a packet belongs.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    service: Service,
+    kind: Kind,
+    psn: Psn,
+    /// Of its chain.
+    weight: u32,
+}
 
 /// What a packet is to an operation.
 enum Fit {
@@ -190,7 +203,7 @@ impl Operations {
         if !matches!(kind, Kind::Send | Kind::Write | Kind::ReadResponse) {
             return Piece::None;
         }
-        let piece = (kind, rdma.psn, weight);
+        let piece = Place { service: rdma.opcode.service(), kind, psn: rdma.psn, weight };
         // The answer to a READ of what is missing of another begins where that broke off.
         let resumes = kind == Kind::ReadResponse;
         match rdma.opcode.position() {
@@ -213,20 +226,20 @@ impl Operations {
 
     /// A first packet of an answer, or its only one: more of one that broke off before it, and the
     /// beginning of another.
-    fn resume(&mut self, (kind, psn, weight): (Kind, Psn, u32), view: &View<'_>, is_last: bool) {
+    fn resume(&mut self, piece: Place, view: &View<'_>, is_last: bool) {
         let mut place = 0;
         for _ in 0..self.under_way.len() {
             let operation = &mut self.under_way[place];
-            if let Fit::Next = operation.fit(kind, psn, view.payload) {
-                operation.append(psn, view.payload, is_last);
-                operation.weight = operation.weight.max(weight);
+            if let Fit::Next = operation.fit(piece, view.payload) {
+                operation.append(piece.psn, view.payload, is_last);
+                operation.weight = operation.weight.max(piece.weight);
                 self.put_at_hand(place);
             } else {
                 place += 1;
             }
         }
         if !is_last {
-            self.begin(Operation::begin((kind, psn, weight), view, self.seed));
+            self.begin(Operation::begin(piece, view, self.seed));
         }
     }
 
@@ -254,7 +267,9 @@ impl Operations {
     /// Finds the chain that a packet is the next of, or begins one; what it weighs.
     fn follow(&mut self, view: &View<'_>, rdma: &Rdma) -> u32 {
         let (kind, psn, position) = (rdma.opcode.operation(), rdma.psn, rdma.opcode.position());
+        let service = rdma.opcode.service();
         let is_answer = kind == Kind::ReadResponse;
+        let is_alike = |it: &Chain| (it.service, it.is_answer) == (service, is_answer);
         let slack = match kind {
             Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::CongestionNotification => return 0,
             Kind::ReadResponse if matches!(position, Position::First | Position::Middle) => 0,
@@ -264,30 +279,31 @@ impl Operations {
             _ => 0,
         };
         let ahead = |it: &Chain| u32::try_from(psn.distance(it.next)).ok();
-        let goes_on =
-            |it: &Chain| it.is_answer == is_answer && ahead(it).is_some_and(|by| by <= it.slack);
-        let found = self.chains.iter().filter(|it| goes_on(it)).max_by_key(|it| it.weight());
+        let goes_on = |it: &&Chain| is_alike(it) && ahead(it).is_some_and(|by| by <= it.slack);
+        let found = self.chains.iter().filter(goes_on).max_by_key(|it| it.weight());
         let (packets, is_main) = match found {
             Some(chain) => (chain.packets.saturating_add(1), chain.is_main),
-            None => (0, !self.chains.iter().any(|it| it.is_answer == is_answer)),
+            None => (0, !self.chains.iter().any(is_alike)),
         };
-        let mut chain = Chain { is_answer, next: psn.add(1), slack, packets, is_main };
-        let main = self.chains.iter().find(|it| it.is_answer == is_answer && it.is_main);
+        let mut chain = Chain { service, is_answer, next: psn.add(1), slack, packets, is_main };
+        let main = self.chains.iter().find(|it| is_alike(it) && it.is_main);
         if let Some(main) = main
             && !is_main
             && packets > main.packets.saturating_add(RESTARTED_PACKETS)
         {
             chain.is_main = true;
-            self.under_way.iter_mut().for_each(|it| it.weight = 0);
+            let own = self.under_way.iter_mut().filter(|it| it.service == service);
+            own.for_each(|it| it.weight = 0);
         }
         // One that may go on elsewhere stays beside, and weighs less than what it did go on with.
-        self.chains.retain(|it| it.is_answer != is_answer || ahead(it) != Some(0));
+        self.chains.retain(|it| !is_alike(it) || ahead(it) != Some(0));
         if chain.is_main {
-            let same = self.chains.iter_mut().filter(|it| it.is_answer == is_answer);
+            let same = self.chains.iter_mut().filter(|it| is_alike(it));
             same.for_each(|it| it.is_main = false);
         }
-        if self.chains.len() == CHAINS_MAX
-            && let Some(place) = lightest(self.chains.iter().map(Chain::weight))
+        let own = self.chains.iter().enumerate().filter(|it| it.1.service == service);
+        if own.clone().count() >= CHAINS_MAX
+            && let Some((place, _)) = own.min_by_key(|it| it.1.weight())
         {
             self.chains.remove(place);
         }
@@ -322,20 +338,20 @@ impl Operations {
         self.add(operation);
     }
 
-    fn go_on(&mut self, (kind, psn, weight): (Kind, Psn, u32), payload: &[u8], is_last: bool) {
+    fn go_on(&mut self, piece: Place, payload: &[u8], is_last: bool) {
         let mut versions = Vec::new();
         let mut forgotten = None;
         let mut place = 0;
         for _ in 0..self.under_way.len() {
             let operation = &mut self.under_way[place];
-            match operation.fit(kind, psn, payload) {
+            match operation.fit(piece, payload) {
                 Fit::Next => {
-                    operation.append(psn, payload, is_last);
-                    operation.weight = operation.weight.max(weight);
+                    operation.append(piece.psn, payload, is_last);
+                    operation.weight = operation.weight.max(piece.weight);
                 }
                 Fit::Again(new) => operation.new = new,
                 Fit::Other => {
-                    versions.push(operation.version((psn, weight), payload, is_last));
+                    versions.push(operation.version(piece, payload, is_last));
                     place += 1;
                     continue;
                 }
@@ -352,7 +368,7 @@ impl Operations {
             self.put_at_hand(place);
         }
         if self.at_hand == 0 && versions.is_empty() {
-            let version = |it: usize| self.under_way[it].version((psn, weight), payload, is_last);
+            let version = |it: usize| self.under_way[it].version(piece, payload, is_last);
             versions.extend(forgotten.map(version));
         }
         versions.into_iter().for_each(|it| self.add(it));
@@ -370,11 +386,13 @@ impl Operations {
         if self.at_hand().iter().any(|it| it.is_same(&operation)) {
             return;
         }
-        if self.under_way.len() == OPERATIONS_MAX {
-            let others = &self.under_way[..OPERATIONS_MAX - self.at_hand];
+        let of_service = |it: &&Operation| it.service == operation.service;
+        if self.under_way.iter().filter(of_service).count() >= OPERATIONS_MAX {
+            let others = &self.under_way[..self.under_way.len() - self.at_hand];
             let standing = |it: &Operation| it.standing(self.packets);
-            let Some(place) = lightest(others.iter().map(standing)) else { return };
-            let gives_way = standing(&others[place]);
+            let others = others.iter().enumerate().filter(|it| of_service(&it.1));
+            let others = others.map(|(place, it)| (standing(it), place));
+            let Some((gives_way, place)) = others.min() else { return };
             let is_main = operation.weight == u32::MAX;
             self.is_lost = self.needs_room && !is_main && gives_way.0 >= Standing::UnderWay;
             let is_lighter = self.at_hand > 0 && gives_way > standing(&operation);
@@ -419,13 +437,15 @@ fn lightest<W: Ord>(weights: impl Iterator<Item = W>) -> Option<usize> {
 }
 
 impl Operation {
-    fn begin((kind, psn, weight): (Kind, Psn, u32), view: &View<'_>, seed: u64) -> Self {
+    fn begin(piece: Place, view: &View<'_>, seed: u64) -> Self {
+        let Place { service, kind, psn, weight } = piece;
         let reth = view.parsed.rdma.as_ref().and_then(|it| ext::reth(view.bytes, it));
         let head = Head {
             remote_key: reth.map(|it| it.remote_key.get()),
             length: reth.map(|it| it.dma_length.get()),
         };
         Self {
+            service,
             kind,
             first: psn,
             next: psn.add(1),
@@ -445,10 +465,8 @@ impl Operation {
 
     /// Looks from its beginning again, if `other` begins as this did.
     fn begin_again(&mut self, other: &Self) -> bool {
-        let is_same = (self.kind, self.first, self.head) == (other.kind, other.first, other.head)
-            && self.packet_len == other.packet_len
-            && self.before == 0
-            && self.bytes.starts_with(&other.bytes);
+        let is_same =
+            self.begins_as(other) && self.before == 0 && self.bytes.starts_with(&other.bytes);
         if is_same {
             self.new = other.new.clone();
         }
@@ -468,27 +486,31 @@ impl Operation {
 
     /// Whether `other` has the same first packet, as far as that is still known.
     fn begins_as(&self, other: &Self) -> bool {
-        (self.kind, self.first, self.head) == (other.kind, other.first, other.head)
-            && (self.packet_len, self.first_packet) == (other.packet_len, other.first_packet)
+        (self.service, self.kind, self.first) == (other.service, other.kind, other.first)
+            && (self.packet_len, self.head) == (other.packet_len, other.head)
+            && self.first_packet == other.first_packet
     }
 
     /// Whether it has come as far as `other`, with the same last bytes or more of them.
     fn has_all_of(&self, other: &Self) -> bool {
-        (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
-            && (self.head, self.is_ended) == (other.head, other.is_ended)
+        (self.service, self.kind, self.first) == (other.service, other.kind, other.first)
+            && (self.next, self.head, self.is_ended) == (other.next, other.head, other.is_ended)
             && self.bytes.ends_with(&other.bytes)
     }
 
     /// Whether `other` has come as far, with the same bytes.
     fn is_same(&self, other: &Self) -> bool {
-        (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
-            && (self.before, self.head) == (other.before, other.head)
+        (self.service, self.kind, self.first) == (other.service, other.kind, other.first)
+            && (self.next, self.before, self.head) == (other.next, other.before, other.head)
             && self.bytes == other.bytes
     }
 
     /// What a packet that is not the first is to it.
-    fn fit(&self, kind: Kind, psn: Psn, payload: &[u8]) -> Fit {
-        if kind != self.kind || psn.distance(self.first) <= 0 || psn.distance(self.next) > 0 {
+    fn fit(&self, Place { service, kind, psn, .. }: Place, payload: &[u8]) -> Fit {
+        if (service, kind) != (self.service, self.kind) {
+            return Fit::Not;
+        }
+        if psn.distance(self.first) <= 0 || psn.distance(self.next) > 0 {
             return Fit::Not;
         }
         if psn == self.next {
@@ -523,7 +545,8 @@ impl Operation {
     }
 
     /// The same operation with another packet from `psn` on.
-    fn version(&self, (psn, weight): (Psn, u32), payload: &[u8], is_last: bool) -> Self {
+    fn version(&self, piece: Place, payload: &[u8], is_last: bool) -> Self {
+        let Place { psn, weight, .. } = piece;
         let mut version = Self { weight, ..self.clone() };
         match self.place_of(psn) {
             Some(place) => version.bytes.truncate(place),

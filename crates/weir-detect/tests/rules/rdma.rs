@@ -366,6 +366,20 @@ fn honest_senders_may_begin_again_as_often_as_they_must() {
     }
 }
 
+#[test]
+fn what_is_of_another_service_than_the_queue_pair_parts_no_operation() {
+    let rules = "alert rdma any any -> any any (content:\"secret\"; sid:1;)";
+    const UC_SEND_FIRST: u8 = 0x20;
+    const UC_SEND_MIDDLE: u8 = 0x21;
+    let firsts = (0..20).map(|it| -> Sent<'_> { (UC_SEND_FIRST, 5_000 + 7 * it, b".....") });
+    let middles = (6..30).map(|it| -> Sent<'_> { (UC_SEND_MIDDLE, it, &[b'.'; 1024]) });
+    for decoys in [firsts.collect::<Vec<_>>(), middles.collect()] {
+        let first: [Sent<'_>; 2] = [(UC_SEND_FIRST, 5, b"....."), (SEND_FIRST, 5, b"..sec")];
+        let packets = [&first[..], &decoys, &[(SEND_LAST, 6, b"ret")]].concat();
+        assert_eq!(of_packets(&mut Bench::new(rules), &packets).concat(), [1]);
+    }
+}
+
 /// The requester asks again for what did not come: the answer begins there.
 #[test]
 fn an_answer_that_is_taken_up_again_goes_on_with_what_came_before() {

@@ -46,7 +46,16 @@ impl Given {
 
     /// The answer to the last request, with that syndrome.
     fn answer(&mut self, syndrome: u8) -> bool {
-        let mut bytes = frame(self.service | 0x11, self.psn, None, &[syndrome, 0, 0, 1]);
+        self.answer_by(0x11, syndrome)
+    }
+
+    /// The response to a READ, in one packet.
+    fn respond(&mut self) -> bool {
+        self.answer_by(0x10, ACK)
+    }
+
+    fn answer_by(&mut self, opcode: u8, syndrome: u8) -> bool {
+        let mut bytes = frame(self.service | opcode, self.psn, None, &[syndrome, 0, 0, 1]);
         let (source, destination) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         bytes[26..30].copy_from_slice(&destination);
         bytes[30..34].copy_from_slice(&source);
@@ -90,7 +99,7 @@ fn who_is_refused_at_one_address_after_another_guesses_and_may_use_what_he_was_g
     for watching in [Given::watching, Given::extended] {
         let mut given = watching("key_guessing, count 5, seconds 10");
         for address in 0..20 {
-            assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.answer(ACK));
+            assert!(!given.access(READ, 0x1000 + address * 64, 7, 64) && !given.respond());
         }
         for address in 1..=5 {
             assert!(!given.access(READ, 0x9000 * address, 7, 64), "{address}");
@@ -219,6 +228,9 @@ fn told(is_answer: bool, attribute: u16, message: &[u8], length: usize, opcode: 
     bytes
 }
 
+/// How the responder calls its connections.
+const NAMED: u32 = 0x77;
+
 fn request(name: u32, opcode: u8, length: usize) -> Vec<u8> {
     let mut request = cm::ConnectRequest::new_zeroed();
     request.local_comm_id.set(name);
@@ -230,46 +242,65 @@ fn reply(name: u32, queue_pair: u32) -> Vec<u8> {
     let mut reply = cm::ConnectReply::new_zeroed();
     reply.remote_comm_id.set(name);
     reply.local_qpn.set(queue_pair << 8);
+    reply.local_comm_id.set(NAMED);
     told(true, cm::attribute::REP, reply.as_bytes(), mad::MAD_LEN, 0x64)
 }
 
 fn ready(name: u32) -> Vec<u8> {
+    told_ready(name, NAMED)
+}
+
+fn told_ready(name: u32, remote: u32) -> Vec<u8> {
     let mut ready = cm::Plain::new_zeroed();
-    ready.local_comm_id.set(name);
+    (ready.local_comm_id, ready.remote_comm_id) = (name.into(), remote.into());
     told(false, cm::attribute::RTU, ready.as_bytes(), mad::MAD_LEN, 0x64)
 }
 
+fn reject(is_answer: bool, [local, remote]: [u32; 2], timeout_of: Option<u64>) -> Vec<u8> {
+    let mut reject = cm::Reject::new_zeroed();
+    (reject.local_comm_id, reject.remote_comm_id) = (local.into(), remote.into());
+    if let Some(adapter) = timeout_of {
+        reject.reason.set(TIMEOUT);
+        reject.information[..8].copy_from_slice(&adapter.to_be_bytes());
+    }
+    told(is_answer, cm::attribute::REJ, reject.as_bytes(), mad::MAD_LEN, 0x64)
+}
+
+/// Forty connections of which each is asked for and then treated so; whether a later one is told.
+fn is_exhausted(value: &str, after: impl Fn(u32) -> Vec<Vec<u8>>) -> bool {
+    let mut given = Given::watching(value);
+    for name in 1..=40 {
+        assert!(!given.look(&request(name, 0x64, mad::MAD_LEN)), "all at once: {name}");
+        after(name).iter().for_each(|it| _ = given.look(it));
+    }
+    given.now = given.now.plus_ns(OPEN_NS);
+    given.look(&request(99, 0x64, mad::MAD_LEN))
+}
+
 #[test]
-fn a_connection_counts_once_until_it_is_complete_or_refused() {
-    const WATCHED: &str = "qp_exhaustion, count 8, seconds 10";
-    let whole = |name| request(name, 0x64, mad::MAD_LEN);
-    let mut given = Given::watching(WATCHED);
+fn a_connection_counts_that_is_not_complete_or_refused_within_a_second() {
+    for watched in ["qp_exhaustion, count 8, seconds 10", "qp_exhaustion_of_host, count 8"] {
+        let is_exhausted = |after: &dyn Fn(u32) -> Vec<Vec<u8>>| is_exhausted(watched, after);
+        assert!(is_exhausted(&|_| vec![]));
+        assert!(is_exhausted(&|name| vec![reply(name, 1)]), "answered and not completed");
+        assert!(!is_exhausted(&|name| vec![reply(name, 1), ready(name)]));
+        assert!(!is_exhausted(&|name| vec![reject(true, [0, name], None)]), "refused");
+        assert!(!is_exhausted(&|name| vec![reply(name, 1), reject(false, [name, NAMED], None)]));
+        assert!(!is_exhausted(&|name| vec![reject(false, [name, 0], Some(0))]), "given up");
+        // What names another connection, or one that nobody answered, leaves it open.
+        for others in [0xdead, 0] {
+            assert!(is_exhausted(&|name| vec![ready(name + others)]));
+        }
+        assert!(is_exhausted(&|name| vec![reply(name, 1), told_ready(name, 0xbad)]));
+        assert!(is_exhausted(&|name| vec![reply(name, 1), reject(false, [name, 0xbad], None)]));
+        assert!(is_exhausted(&|name| vec![reply(name, 1), reject(true, [0xbad, name], None)]));
+        assert!(is_exhausted(&|name| vec![reject(false, [name, 0xbad], None)]));
+        assert!(is_exhausted(&|name| vec![reject(false, [name, 0], Some(0xbad))]));
+    }
+    let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
     for turn in 0..40 {
-        assert!(!given.look(&whole(turn % 7)), "sent again");
-    }
-    let mut given = Given::watching(WATCHED);
-    for name in 0..40 {
-        assert!(!given.look(&whole(name)), "{name}");
-        given.look(&reply(name, 1));
-        given.look(&ready(name));
-    }
-    let mut given = Given::watching(WATCHED);
-    for name in 0..40 {
-        assert!(!given.look(&whole(name)), "{name}");
-        let mut reject = cm::Reject::new_zeroed();
-        reject.remote_comm_id.set(name);
-        let reject = reject.as_bytes();
-        given.look(&told(true, cm::attribute::REJ, reject, mad::MAD_LEN, 0x64));
-    }
-    // What completes no connection, or one that nobody answered, leaves it open.
-    for others in [0xdead, 0] {
-        let mut given = Given::watching(WATCHED);
-        let told = (1..=8).map(|name| {
-            let is_told = given.look(&whole(name));
-            given.look(&ready(name + others));
-            is_told
-        });
-        assert_eq!(told.filter(|it| *it).count(), 1);
+        given.now = given.now.plus_ns(OPEN_NS / 10);
+        assert!(!given.look(&request(turn % 7, 0x64, mad::MAD_LEN)), "sent again");
     }
 }
 
@@ -277,14 +308,41 @@ fn a_connection_counts_once_until_it_is_complete_or_refused() {
 fn a_datagram_that_is_short_or_has_immediate_data_is_one_for_its_receiver() {
     for (opcode, length) in [(0x64, 100), (0x65, mad::MAD_LEN), (0x64, mad::MadHeader::LEN + 8)] {
         let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
-        let told = (0..8).map(|name| given.look(&request(name, opcode, length)));
-        assert_eq!(told.filter(|it| *it).count(), 1, "{opcode:x} {length}");
+        (0..8).for_each(|name| assert!(!given.look(&request(name, opcode, length))));
+        given.now = given.now.plus_ns(OPEN_NS);
+        assert!(given.look(&request(9, opcode, length)), "{opcode:x} {length}");
     }
     let mut given = Given::watching("rogue_sm, count 1, seconds 10");
     let mut bytes = request(1, 0x65, 40);
     (bytes[14 + 20 + 8 + 12 + 12 + 1], bytes[14 + 20 + 8 + 12 + 12 + 3]) =
         (mad::class::SUBNET_LID_ROUTED, METHOD_SET);
     assert!(given.look(&bytes));
+}
+
+#[test]
+fn answers_far_from_all_others_are_told_of() {
+    let answer = |psn: u32| frame(0x11, psn & 0xff_ffff, None, &[0, 0, 0, 1]);
+    let mut given = Given::watching("psn_injection, count 8, seconds 10");
+    let own = (0..2_000).map(|it| 0xff_ff00 + 7 * it);
+    assert!(!own.clone().any(|psn| given.look(&answer(psn))), "with gaps, and over the end");
+    for psn in (0..5).map(|it| 0x40_0000 + it) {
+        assert!(!given.look(&answer(psn)), "a queue pair that begins anew");
+    }
+    let mut given = Given::watching("psn_injection, count 8, seconds 10");
+    let forged = own.map(|psn| [psn, psn.wrapping_mul(0x9e37_79b1) >> 8]);
+    assert!(forged.flatten().any(|psn| given.look(&answer(psn))));
+}
+
+#[test]
+fn small_reads_in_turn_are_a_run_where_they_are_soon_enough() {
+    let is_told = |apart_ms: u64| {
+        let mut given = Given::watching("side_channel, count 100, seconds 10");
+        (0..400).any(|turn| {
+            given.now = given.now.plus_ns(apart_ms * 1_000_000);
+            given.access(0x0c, 0x1000 + 64 * (turn % 2), 7, 8)
+        })
+    };
+    assert!(is_told(10) && !is_told(1_000), "a poll of two words");
 }
 
 #[test]

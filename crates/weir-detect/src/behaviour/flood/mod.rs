@@ -29,7 +29,7 @@ mod watch;
 use weir_wire::bth::Operation;
 use weir_wire::frame::Time;
 use weir_wire::mad;
-use weir_wire::parse::Transport;
+use weir_wire::parse::{Rdma, Transport};
 use weir_wire::tcp::flags::{ACK, SYN};
 
 use self::bucket::Bucket;
@@ -64,7 +64,6 @@ const SENT_AGAIN: u64 = 4;
 /// Where a rule asks for what is usual, nothing is told before so much was seen.
 const LEARN_NS: u64 = 60 * NS_PER_S;
 const PORT_DNS: u16 = 53;
-const PORT_ROCE: u16 = 4791;
 /// Communication management's REQ (IBTA Vol 1 s12.6.5).
 const CM_REQ: u16 = 0x10;
 
@@ -84,6 +83,9 @@ struct Counts {
     /// SYNs that were refused.
     refused: Tally,
     unshared: Unshared<(u64, u8), i64>,
+    /// Whom of RDMA's requesters a responder has answered, and since when; for floods to one. Their
+    /// flows have one direction alone.
+    answered: Option<Table<Time>>,
     /// When the first packet was counted.
     begun: Option<Time>,
 }
@@ -127,10 +129,12 @@ impl Floods {
         if watches.is_empty() {
             return None;
         }
+        let asks_rdma = watches.iter().any(|(_, it)| it.of == Of::Destination && it.is_of_rdma());
         let counts = Counts {
             buckets: Table::new(BUCKETS_MAX, seed),
             sources: Table::new(SKETCHES_MAX, seed),
             refused: Tally::new(BUCKETS_MAX, seed ^ 1),
+            answered: asks_rdma.then(|| Table::new(BUCKETS_MAX, seed ^ 2)),
             unshared: Unshared::new(seed),
             begun: None,
         };
@@ -202,6 +206,7 @@ impl Floods {
         view: &View<'_>,
         is_unasked: bool,
     ) -> Signs {
+        self.counts.note_answer(now, view);
         let kinds = kinds(flow, direction, view);
         let is_set_up = is_set_up(flow, direction);
         if kinds == [None; 3] && !is_set_up {
@@ -245,6 +250,7 @@ impl Floods {
                 talkers.is_talker(hash).then(|| Flood::of(watch, source, destination, true))
             }
             Some(talkers) if is_young && talkers.is_unsure() => None,
+            _ if flood.by_destination && watch.is_of_rdma() => None,
             _ => Some(flood),
         }
     }
@@ -337,7 +343,31 @@ impl Counts {
         } else if is_to && !bucket.is_early {
             self.note_source(now, key, view);
         }
-        !is_to || self.is_of_flood_to(seen, (key, bit), watch, answers)
+        let answered = match watch.is_of_rdma() {
+            true => self.rdma_answered(view),
+            false => Some(flow.start).filter(|_| answers > 0),
+        };
+        !is_to || self.is_of_flood_to(seen, (key, bit), watch, answered)
+    }
+
+    /// Notes that a responder answers a requester of RDMA, where it matters.
+    fn note_answer(&mut self, now: Time, view: &View<'_>) {
+        let Some(answered) = &mut self.answered else { return };
+        let is_answer = |it: Rdma| {
+            use Operation as O;
+            matches!(it.opcode.operation(), O::Acknowledge | O::AtomicAcknowledge | O::ReadResponse)
+        };
+        if view.parsed.rdma.is_some_and(is_answer) && !view.is_damaged {
+            let (since, is_new) = answered.enter(now, (view.destination, view.source));
+            if is_new {
+                *since = now;
+            }
+        }
+    }
+
+    /// Since when the packet's destination has answered its source.
+    fn rdma_answered(&mut self, view: &View<'_>) -> Option<Time> {
+        self.answered.as_mut()?.get((view.source, view.destination)).copied()
     }
 
     /// Whether a packet to whom a flood goes is one of it.
@@ -346,14 +376,15 @@ impl Counts {
         seen: &mut Seen<'_>,
         (key, bit): (u64, u8),
         watch: &FloodWatch,
-        answers: u64,
+        answered: Option<Time>,
     ) -> bool {
-        let Seen { now, flow, view, .. } = *seen;
+        let Seen { now, view, .. } = *seen;
         let Self { buckets, sources, refused, .. } = self;
         let Some(bucket) = buckets.get_key(key) else { return false };
-        if answers > 0 && bucket.since.is_some_and(|since| flow.start < since) {
+        if answered.is_some_and(|answered| bucket.since.is_some_and(|since| answered < since)) {
             // One answer is had for one packet: it is no leave to send any number.
-            return watch.asks_for_answers() && !bucket.take_real(now, bucket.allowed(watch));
+            let is_limited = watch.asks_for_answers() || watch.is_of_rdma();
+            return is_limited && !bucket.take_real(now, bucket.allowed(watch));
         }
         let is_syn = watch.kind == FloodKind::Syn;
         let hash = sources.key(view.source);
@@ -432,7 +463,15 @@ fn is_set_up(flow: &Flow, direction: Direction) -> bool {
 fn kinds(flow: &Flow, direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 3] {
     let is_first = flow.packets == [1, 0];
     let [kind, second] = kinds_of_packet(direction, view);
+    // Who reads no RDMA in it may have its port, and its network carries it.
+    let is_datagram_too = view.is_damaged || view.parsed.rdma.is_some_and(is_reserved);
+    let second = if is_datagram_too { Some(FloodKind::Udp) } else { second };
     [kind, second, is_first.then_some(FloodKind::NewFlow)]
+}
+
+/// Whether no operation has that opcode.
+fn is_reserved(rdma: Rdma) -> bool {
+    rdma.opcode.operation() == Operation::Reserved
 }
 
 fn kinds_of_packet(direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 2] {
@@ -460,7 +499,7 @@ fn kinds_of_packet(direction: Direction, view: &View<'_>) -> [Option<FloodKind>;
         Transport::Udp { .. } if view.source_port == PORT_DNS => {
             (direction == Direction::Initiator).then_some(FloodKind::Dns)
         }
-        Transport::Udp { .. } if view.destination_port != PORT_ROCE => Some(FloodKind::Udp),
+        Transport::Udp { .. } => Some(FloodKind::Udp),
         Transport::Icmp { .. } => Some(FloodKind::Icmp),
         _ => None,
     };

@@ -160,7 +160,12 @@ impl FloodWatch {
         self.kind == FloodKind::Dns
     }
 
-    /// Whether who was answered tells its packets from others.
+    /// Whether it counts requests on connections of RDMA, of whose answers the gate knows nothing.
+    pub(crate) fn is_of_rdma(&self) -> bool {
+        matches!(self.kind, FloodKind::RdmaRead | FloodKind::RdmaWrite)
+    }
+
+    /// Whether who was answered tells its packets from others, to the gate too.
     pub(crate) fn asks_for_answers(&self) -> bool {
         matches!(self.kind, FloodKind::Udp | FloodKind::Icmp | FloodKind::Dns)
     }
