@@ -81,6 +81,8 @@ pub(crate) struct Flow {
     /// For that, nothing more of it passes.
     pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
+    /// It goes on although a rule drops it: nothing more is looked at, all is told.
+    is_blocked: bool,
     /// The SYN that its connection begins with was seen.
     has_syn: bool,
     /// A rule said that it is looked at no further.
@@ -245,6 +247,14 @@ impl Flow {
     /// Notes whose packet it is for which the rest is dropped, if that is so.
     pub(crate) fn note_dropper(&mut self, direction: Direction) {
         self.dropped_from = self.dropped_by.and(self.dropped_from.or(Some(direction)));
+    }
+
+    /// A rule drops the rest of it; who only tells lets it go on.
+    pub(crate) fn drop_by(&mut self, rule: RuleIndex, limits: &Limits) {
+        match limits.as_suricata.only_tells {
+            true => (self.is_passed, self.is_blocked) = (true, true),
+            false => self.dropped_by = self.dropped_by.or(Some(rule)),
+        }
     }
 
     /// Whether the rest of it is dropped.
@@ -440,8 +450,8 @@ impl Flow {
             spi: told.spi,
             vlans: told.vlans,
             is_alerted: told.is_alerted,
-            is_dropped: self.is_dropped(),
-            is_passed: self.is_passed,
+            is_dropped: self.is_dropped() || self.is_blocked,
+            is_passed: self.is_passed && !self.is_blocked,
             is_untold: told.is_untold,
             ..FlowRecord::default()
         }

@@ -92,6 +92,8 @@ pub struct AsSuricata {
     pub applications: ApplicationChoice,
     /// Bytes of a request's and of a response's body (HTTP) that are kept: no rule sees the rest.
     pub bodies: [usize; 2],
+    /// Whether what rules drop goes on, and is told of to its end (Suricata's IDS mode).
+    pub only_tells: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
     pub tells_bodies: bool,
 }
@@ -143,6 +145,7 @@ impl Default for AsSuricata {
             looks_again: 0,
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
+            only_tells: false,
             tells_bodies: false,
         }
     }

@@ -154,7 +154,8 @@ impl Evaluator {
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
             if is_of_flow && !rule.bypasses {
-                flow.dropped_by = Some(index);
+                flow.dropped_by = None;
+                flow.drop_by(index, &self.limits);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
             if *decision == Decision::Pass {
@@ -252,7 +253,7 @@ impl Evaluator {
             && by == index
             && rule.scope.is_none()
         {
-            flow.dropped_by = flow.dropped_by.or(Some(index));
+            flow.drop_by(index, &self.limits);
         }
     }
 

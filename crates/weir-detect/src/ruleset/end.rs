@@ -10,7 +10,7 @@ use crate::detector::Direction;
 use crate::headers::Headers;
 use crate::packet::{View, Vlans};
 use crate::record::FlowRecord;
-use crate::rule::{Protocol, Rule, RuleIndex};
+use crate::rule::{Action, Protocol, Rule, RuleIndex};
 
 /// TCP's number.
 const TCP: u8 = 6;
@@ -21,7 +21,8 @@ impl RuleSet {
     /// Alerts of such rules about a connection that ended so, its client's side first.
     pub fn at_end(&self, record: &FlowRecord) -> Vec<Alert> {
         let is_over = matches!(record.tcp_state(), "closed" | "time_wait");
-        let is_open = record.protocol == TCP && record.is_followed && !is_over;
+        let is_open =
+            record.protocol == TCP && record.is_followed && !is_over && !record.is_dropped;
         let protocol = record.application.and_then(Protocol::from_name).filter(|_| is_open);
         let Some(protocol) = protocol else { return Vec::new() };
         let mut alerts = Vec::new();
@@ -42,6 +43,9 @@ impl RuleSet {
                 let to_server = rule.flow.to_server.is_none_or(|it| it != is_answer);
                 to_server && rule.asks_speech_alone() && view.fits(&rule.header, is_answer)
             });
+            // Whoever is passed raises no alert.
+            let passed = found.iter().position(|it| self.rule(*it).action == Action::Pass);
+            found.truncate(passed.unwrap_or(found.len()));
             alerts.extend(found.into_iter().map(|it| alert(it, record, ends, is_answer)));
         }
         alerts

@@ -146,12 +146,16 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
             names.iter().map(|it| Action::from_name(it.as_str()?)).collect();
         options.order = actions.and_then(|it| it.try_into().ok());
     }
-    if let Some(path) = case.setting("threshold-file") {
-        options.filters = text(&file(case, &path))?;
+    // Suricata goes on without a file that is not there.
+    let read = |name: &str| {
+        let path = file(case, &case.setting(name)?);
+        path.exists().then(|| text(&path))
+    };
+    if let Some(filters) = read("threshold-file") {
+        options.filters = filters?;
     }
-    // Suricata's own has the classes that are built in.
-    let classes = case.setting("classification-file").filter(|it| !it.contains("${SRCDIR}"));
-    match classes.map(|it| text(&file(case, &it))).transpose()? {
+    // Its own has the classes that are built in.
+    match read("classification-file").transpose()? {
         Some(text) => _ = options.classes.read(&text),
         None => options.classes = classes::built_in(),
     }
@@ -213,6 +217,7 @@ fn options(case: &Case) -> Options {
             applications: application_choice(case),
             tells_early: [true, !has_hassh(case)],
             bodies: bodies(case),
+            only_tells: !case.is_inline,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()
                 .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),

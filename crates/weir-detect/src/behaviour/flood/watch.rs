@@ -55,7 +55,7 @@ const KINDS: &[(&str, FloodKind, Counted, u32)] = &[
     ("dns", FloodKind::Dns, Counted::All, 1_000),
     ("rdma_read", FloodKind::RdmaRead, Counted::All, 1_000_000),
     ("rdma_write", FloodKind::RdmaWrite, Counted::All, 2_000_000),
-    ("cm", FloodKind::Cm, Counted::All, 500),
+    ("cm", FloodKind::Cm, Counted::All, 1_000),
     ("mad", FloodKind::Mad, Counted::All, 2_000),
     ("cnp", FloodKind::Cnp, Counted::All, 20_000),
     ("unasked_cnp", FloodKind::Cnp, Counted::Unasked, 1_000),
