@@ -45,6 +45,8 @@ pub(crate) struct Conversation {
     acceptance: Acceptance,
     /// Another connection has begun with the segment at hand.
     is_renewed: bool,
+    /// No more is said, and its applications are at their end.
+    pub(crate) has_ended: bool,
     application: Application,
     agreement: Agreement,
     /// What was spoken before, and what both sides have agreed to go on in.

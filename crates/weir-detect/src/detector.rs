@@ -19,7 +19,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, FlowRecord};
+use crate::record::{AnomalyRecord, FlowRecord, HttpRecord, UnitRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::{OtherRules, SharedCounts};
@@ -319,6 +319,7 @@ impl Detector {
         let datagram = packet.parsed.datagram(packet.bytes);
         let packet = &Packet { parsed: datagram.as_ref().unwrap_or(packet.parsed), ..*packet };
         let decision = self.look(now, slot, direction, packet, alerts);
+        self.end_applications(now, *slot);
         let conversation = self.flows.taken_mut(*slot).and_then(|it| it.conversation.as_mut());
         match conversation.is_some_and(|it| it.let_go_if_over()) {
             true => self.flows.weigh_now(*slot),
@@ -348,6 +349,33 @@ impl Detector {
             self.evaluator.note_drop(now, reason, &view, flow, direction);
         }
         Decision::Unseen(why)
+    }
+
+    /// Whether a flow's connection has ended, as far as it is followed.
+    pub(crate) fn has_ended(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.has_ended)
+    }
+
+    /// Tells of what an application leaves at its connection's end, with the packet that ends it.
+    fn end_applications(&mut self, now: Time, slot: FlowSlot) {
+        let Evaluator { limits, records, units, .. } = &mut self.evaluator;
+        if records.is_none() && units.is_none() {
+            return;
+        }
+        let Some(flow) = self.flows.taken_mut(slot) else { return };
+        let waits = limits.waits_for_acknowledgment;
+        if flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
+            let (http, left) = flow.end_application(limits.http_headers);
+            let view = flow.view(Direction::Initiator);
+            if let Some(records) = records {
+                let told = |it| HttpRecord { time: now, flow: view, ..it };
+                records.extend(http.into_iter().map(told));
+            }
+            if let Some(units) = units {
+                units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it)));
+            }
+        }
     }
 
     /// Has a flow whose parser has given up go on nevertheless: it is of a host that is let pass.

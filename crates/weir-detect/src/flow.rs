@@ -12,7 +12,7 @@ use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowKey, FlowView};
 use crate::application::Dialogue;
-use crate::application::unit::Said;
+use crate::application::unit::{Record, Said};
 use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::{Direction, Limits};
@@ -405,13 +405,20 @@ impl Flow {
         SpokenBeside { original: beside.original.filter(is_other), ..beside }
     }
 
+    /// What is told of a connection's applications when it ends: of HTTP, and of others.
+    pub(crate) fn end_application(
+        &mut self,
+        http_headers: [bool; 2],
+    ) -> (Vec<HttpRecord>, Vec<Record>) {
+        let Some(conversation) = &mut self.conversation else { return Default::default() };
+        (conversation.records(http_headers), conversation.end().records)
+    }
+
     /// What is told of it when it ends, with all headers of those sides of HTTP.
     pub(crate) fn record(&mut self, http_headers: [bool; 2]) -> FlowRecord {
         let view = self.view(Direction::Initiator);
-        let conversation = self.conversation.as_mut();
-        let http = conversation.map(|it| it.records(http_headers)).unwrap_or_default();
         let told = self.told;
-        let mut units = self.conversation.as_mut().map(|it| it.end()).unwrap_or_default().records;
+        let (http, mut units) = self.end_application(http_headers);
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
         let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
         let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));

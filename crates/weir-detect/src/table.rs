@@ -176,6 +176,11 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).and_then(|it| detector.application(it.slot))
     }
 
+    /// Whether a packet's connection has ended: both ends have closed it, or one has reset it.
+    pub fn has_ended(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_ended(it.slot))
+    }
+
     /// What is told of a transaction of a packet's flow as it stands now, by the name of EVE's
     /// object, and how far each side has come; `None` where what is told of such does not change.
     pub fn object(

@@ -7,7 +7,6 @@ use super::unit::{FileState, FileTold, Record, Said, Unit};
 use super::{Line, Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::buffers::progress::Progress;
-use crate::digest::Digests;
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
@@ -112,10 +111,10 @@ struct Transaction {
     events: AppEvents,
     /// Bytes of the file at hand that were looked at.
     looked_at: usize,
-    /// Files that ended: name, size and digests.
-    files: Vec<(Vec<u8>, u64, Digests)>,
+    /// Files that ended.
+    files: usize,
 }
-heap_size!(Transaction { sender, receivers, mail, files });
+heap_size!(Transaction { sender, receivers, mail });
 
 /// A connection.
 #[derive(Debug)]
@@ -315,11 +314,10 @@ impl Smtp {
                     self.is_fresh = true;
                 }
             }
-            b"rset" => {
+            b"rset" | b"quit" => {
                 self.tell_last(said);
                 self.done(said);
             }
-            b"quit" => self.tell_last(said),
             _ => {}
         }
         self.pipeline.push(command);
@@ -410,10 +408,15 @@ impl Smtp {
             self.tell(Some(&file), said);
             let transaction = self.transaction();
             transaction.looked_at = 0;
-            if transaction.files.len() < RECEIVERS_MAX {
-                let (size, digests) = (file.content.size, file.content.digests());
-                transaction.files.push((file.name, size, digests));
+            transaction.files += 1;
+            if transaction.files > RECEIVERS_MAX {
+                continue;
             }
+            let number = transaction.number;
+            let objects = self.transaction.as_ref().map(|it| self.objects(it)).unwrap_or_default();
+            let (size, digests) = (file.content.size, file.content.digests());
+            let file = FileTold { name: &file.name, size, digests, side: 0, range: None };
+            said.records.push(Record::file(number, objects, &file));
         }
     }
 
@@ -422,10 +425,6 @@ impl Smtp {
         let Some(transaction) = self.transaction.take() else { return };
         self.chunked = Lines::new(MAIL_LINE_LEN_MAX);
         let objects = self.objects(&transaction);
-        for (name, size, digests) in &transaction.files {
-            let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
-            said.records.push(Record::file(transaction.number, objects.clone(), &file));
-        }
         let number = Some(transaction.number);
         self.mails.push(Record { kind: "smtp", number, objects, side: None });
         if self.mails.len() > MAILS_MAX {
@@ -450,7 +449,7 @@ impl Smtp {
     fn tell_last(&mut self, said: &mut Said) {
         let Some(transaction) = &mut self.transaction else { return };
         transaction.is_over = true;
-        let had_files = !transaction.files.is_empty();
+        let had_files = transaction.files > 0;
         self.tell(None, said);
         if let Some(unit) = said.units.last_mut() {
             (unit.is_last, unit.had_files) = (true, had_files);

@@ -268,6 +268,13 @@ impl Acceptance {
         self.sides.iter().all(has_ended)
     }
 
+    /// Whether no more is said: it is over, or a side has reset it; or both have said their last,
+    /// for who need not wait until that has arrived.
+    pub(super) fn has_ended(&self, waits: bool) -> bool {
+        let is_closed = || self.sides.iter().all(|it| it.fin.is_some());
+        self.is_over() || self.is_reset_by != [false; 2] || (!waits && is_closed())
+    }
+
     /// Whether anything was said behind both beginnings.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on

@@ -72,6 +72,14 @@ impl Conversation {
         self.acceptance.is_over()
     }
 
+    /// Whether no more is said, for the first time that this is asked then.
+    pub(crate) fn ends_now(&mut self, waits: bool) -> bool {
+        !self.has_ended && {
+            self.has_ended = self.acceptance.has_ended(waits);
+            self.has_ended
+        }
+    }
+
     /// Lets go of what was said, if it is over: its flow stays known. Whether there was something.
     pub(crate) fn let_go_if_over(&mut self) -> bool {
         self.is_over() && self.streams.each_mut().map(Stream::let_go) != [false; 2]

@@ -210,7 +210,12 @@ impl<W: Write> Look<W> {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         let id = sink::flow_id(&view);
         self.at = Some((id, view.to_server));
-        let told = self.waiting.take(id, view.to_server);
+        let mut told = self.waiting.take(id, view.to_server);
+        if self.flows.has_ended(&self.detector, packet) {
+            // Nobody says more that could acknowledge it.
+            told.extend(self.waiting.end(id));
+            self.at = None;
+        }
         for mut event in told {
             event.insert("timestamp".into(), sink::timestamp(self.last).into());
             self.push_with_packet(event);
