@@ -360,11 +360,12 @@ impl Detector {
     /// Tells of what an application leaves at its connection's end, with the packet that ends it.
     fn end_applications(&mut self, now: Time, slot: FlowSlot) {
         let Evaluator { limits, records, units, .. } = &mut self.evaluator;
-        if records.is_none() && units.is_none() {
+        let waits = limits.waits_for_acknowledgment;
+        // Suricata inline waits until the flow is over.
+        if (records.is_none() && units.is_none()) || !(waits || limits.sees_all) {
             return;
         }
         let Some(flow) = self.flows.taken_mut(slot) else { return };
-        let waits = limits.waits_for_acknowledgment;
         if flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
             let (http, left) = flow.end_application(limits.http_headers);
             let view = flow.view(Direction::Initiator);
@@ -373,7 +374,7 @@ impl Detector {
                 records.extend(http.into_iter().map(told));
             }
             if let Some(units) = units {
-                units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it)));
+                units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it, limits)));
             }
         }
     }
@@ -623,8 +624,8 @@ impl Detector {
 
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
-        let (marks, headers) = (self.marks(slot), self.evaluator.limits.http_headers);
-        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(headers) })
+        let (marks, limits) = (self.marks(slot), &self.evaluator.limits);
+        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits) })
     }
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {

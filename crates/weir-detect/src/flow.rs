@@ -414,13 +414,14 @@ impl Flow {
         (conversation.records(http_headers), conversation.end().records)
     }
 
-    /// What is told of it when it ends, with all headers of those sides of HTTP.
-    pub(crate) fn record(&mut self, http_headers: [bool; 2]) -> FlowRecord {
+    /// What is told of it when it ends.
+    pub(crate) fn record(&mut self, limits: &Limits) -> FlowRecord {
         let view = self.view(Direction::Initiator);
         let told = self.told;
-        let (http, mut units) = self.end_application(http_headers);
+        let (http, mut units) = self.end_application(limits.http_headers);
         units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
-        let units = units.into_iter().map(|it| UnitRecord::new(told.last, self, it)).collect();
+        let unit = |it| UnitRecord::new(told.last, self, it, limits);
+        let units = units.into_iter().map(unit).collect();
         let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));
         let applications = session.map(|(kind, object)| ApplicationRecord {
             time: told.last,

@@ -8,7 +8,7 @@ use crate::alert::{End, FlowView};
 use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
 use crate::decode::Event;
-use crate::detector::{Direction, Marks};
+use crate::detector::{Direction, Limits, Marks};
 use crate::flow::Flow;
 use crate::headers::Headers;
 use crate::packet::{View, Vlans, ports};
@@ -186,10 +186,11 @@ pub struct UnitRecord {
 }
 
 impl UnitRecord {
-    pub(crate) fn new(time: Time, flow: &Flow, record: Record) -> Self {
-        // Suricata tells of what a stream said when the other side acknowledges it.
-        let is_turned =
-            flow.told.protocol == 6 && !matches!(record.kind, "fileinfo" | "mqtt" | "frame");
+    pub(crate) fn new(time: Time, flow: &Flow, record: Record, limits: &Limits) -> Self {
+        // Suricata tells of what a stream said when the other side acknowledges it, but inline.
+        let is_heard_late = !limits.as_suricata.looks_at_pieces;
+        let is_file = matches!(record.kind, "fileinfo" | "mqtt" | "frame");
+        let is_turned = is_heard_late && flow.told.protocol == 6 && !is_file;
         let direction = match record.side {
             Some(side) if (side == 1) != is_turned => Direction::Responder,
             _ => Direction::Initiator,

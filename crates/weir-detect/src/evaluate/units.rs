@@ -97,7 +97,7 @@ impl Evaluator {
         let Some(units) = &mut self.units else { return };
         for record in said.records {
             if units.len() < UNITS_MAX {
-                units.push(UnitRecord::new(now, flow, record));
+                units.push(UnitRecord::new(now, flow, record, &self.limits));
             }
         }
     }

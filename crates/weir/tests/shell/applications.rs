@@ -167,7 +167,7 @@ pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
 /// What is told of `capture` here, with further `options`.
 fn ours(capture: &Path, scratch: &Path, options: &[&str]) -> Vec<String> {
     let (rules, eve) = (scratch.join("none.rules"), scratch.join("eve.json"));
-    fs::write(&rules, "alert tcp any any -> any any (content:\"\\xqz9\"; sid:1;)\n").unwrap();
+    fs::write(&rules, "alert tcp any any -> any any (content:\"xqz9\"; sid:1;)\n").unwrap();
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     weir.args(["read", "--no-checksums"]).args(options);
     weir.arg("--rules").arg(&rules).arg("--eve").arg(&eve).arg(capture);

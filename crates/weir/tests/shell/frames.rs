@@ -45,7 +45,7 @@ fn told(name: &str, eve: &str) -> Vec<String> {
 /// What is found in `capture` here.
 fn ours(capture: &Path, scratch: &Path) -> String {
     let (rules, eve) = (scratch.join("none.rules"), scratch.join("eve.json"));
-    fs::write(&rules, "alert tcp any any -> any any (content:\"\\xqz9\"; sid:1;)\n").unwrap();
+    fs::write(&rules, "alert tcp any any -> any any (content:\"xqz9\"; sid:1;)\n").unwrap();
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     weir.args(["read", "--no-checksums", "--types", "frame", "--rules"]).arg(&rules);
     assert!(weir.arg("--eve").arg(&eve).arg(capture).output().unwrap().status.success());
