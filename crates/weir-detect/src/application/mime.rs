@@ -143,7 +143,9 @@ impl Mail {
 
     /// EVE's `email`.
     pub(crate) fn object(&self) -> Object {
-        let status = match (self.is_done, self.place) {
+        // Nothing that counts comes behind the outermost boundary's last.
+        let is_closed = self.place == Section::Between && self.boundaries.is_empty();
+        let status = match (self.is_done || is_closed, self.place) {
             (true, _) => "PARSE_DONE",
             (false, Section::Headers) => "HEADER_STARTED",
             (false, _) => "BODY_STARTED",

@@ -7,6 +7,7 @@ use super::unit::{FileState, FileTold, Record, Said, Unit};
 use super::{Line, Lines, Parser};
 use crate::buffers::event::{AppEvent, AppEvents};
 use crate::buffers::progress::Progress;
+use crate::digest::Digests;
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Protocol};
 use crate::value::Object;
@@ -111,10 +112,11 @@ struct Transaction {
     events: AppEvents,
     /// Bytes of the file at hand that were looked at.
     looked_at: usize,
-    /// Files that ended.
+    /// How many files ended, and those that were not told of: name, size and digests.
     files: usize,
+    ended: Vec<(Vec<u8>, u64, Digests)>,
 }
-heap_size!(Transaction { sender, receivers, mail });
+heap_size!(Transaction { sender, receivers, mail, ended });
 
 /// A connection.
 #[derive(Debug)]
@@ -188,6 +190,7 @@ impl Parser for Smtp {
                 },
             }
         }
+        self.tell_files(said);
         self.is_followed |= self.is_over && rest.first().is_some_and(|it| *it != TLS);
         let has_grown = |it: &Transaction| {
             let file = it.mail.as_ref().and_then(|it| it.file.as_ref());
@@ -412,16 +415,28 @@ impl Smtp {
             if transaction.files > RECEIVERS_MAX {
                 continue;
             }
-            let number = transaction.number;
-            let objects = self.transaction.as_ref().map(|it| self.objects(it)).unwrap_or_default();
             let (size, digests) = (file.content.size, file.content.digests());
-            let file = FileTold { name: &file.name, size, digests, side: 0, range: None };
-            said.records.push(Record::file(number, objects, &file));
+            transaction.ended.push((file.name, size, digests));
+        }
+    }
+
+    /// Tells of files that ended, with what is known of their mail by now.
+    fn tell_files(&mut self, said: &mut Said) {
+        let Some(transaction) = &mut self.transaction else { return };
+        let (number, ended) = (transaction.number, std::mem::take(&mut transaction.ended));
+        let Some(transaction) = self.transaction.as_ref().filter(|_| !ended.is_empty()) else {
+            return;
+        };
+        let objects = self.objects(transaction);
+        for (name, size, digests) in &ended {
+            let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
+            said.records.push(Record::file(number, objects.clone(), &file));
         }
     }
 
     /// The transaction is done with.
     fn done(&mut self, said: &mut Said) {
+        self.tell_files(said);
         let Some(transaction) = self.transaction.take() else { return };
         self.chunked = Lines::new(MAIL_LINE_LEN_MAX);
         let objects = self.objects(&transaction);
