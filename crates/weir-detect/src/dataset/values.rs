@@ -101,12 +101,16 @@ impl Set {
         if self.removed.remove(value) {
             return Some(true);
         }
-        let bytes = self.added_bytes + value.len() + OVERHEAD_BYTES;
-        if self.added.len() >= ADDED_MAX || bytes > self.memory {
+        if !self.has_room(value) {
             return Some(false);
         }
-        self.added_bytes = bytes;
+        self.added_bytes += value.len() + OVERHEAD_BYTES;
         Some(self.added.insert(value.to_vec()))
+    }
+
+    fn has_room(&self, value: &[u8]) -> bool {
+        let bytes = self.added_bytes + value.len() + OVERHEAD_BYTES;
+        self.removed.contains(value) || (self.added.len() < ADDED_MAX && bytes <= self.memory)
     }
 
     /// Takes a value away; whether it was there.
@@ -128,6 +132,8 @@ pub(crate) struct Datasets {
     sets: Vec<Set>,
     /// What is known of values that the look at hand found.
     found: Vec<Context>,
+    /// What the look at a rule changes, if all of it matches.
+    waiting: Vec<(DatasetTest, Vec<u8>)>,
     unshared: Unshared<(usize, Vec<u8>), Option<bool>>,
     /// What files are to follow, where somebody keeps them.
     changes: Option<Vec<Change>>,
@@ -140,6 +146,7 @@ impl Datasets {
         Self {
             sets: definitions.sets().collect(),
             found: Vec::new(),
+            waiting: Vec::new(),
             unshared: Unshared::new(seed),
             changes: None,
             lost: 0,
@@ -201,6 +208,7 @@ impl Datasets {
     /// Another look begins.
     pub(crate) fn forget_found(&mut self) {
         self.found.clear();
+        self.waiting.clear();
     }
 
     /// What is known of the values that the look found.
@@ -208,13 +216,14 @@ impl Datasets {
         &self.found
     }
 
-    /// Whether the value that `bytes` are is in the set as the test says; puts it there.
+    /// Whether the value that `bytes` are is in the set as the test says, or can be put there or
+    /// taken away, which waits for [`Datasets::commit`]: until all of the rule matches.
     pub(crate) fn holds(&mut self, test: DatasetTest, bytes: &[u8]) -> bool {
         let Some(set) = self.sets.get_mut(test.set) else { return false };
         let Some(value) = set.kind.seen(bytes) else { return false };
+        let number = set.number(&value);
         match test.verb {
             Verb::IsSet => {
-                let number = set.number(&value);
                 if let (Some(number), Some(name)) = (number, &set.context)
                     && let Some(json) = set.begun.contexts.get(number as usize)
                     && self.found.len() < FOUND_MAX
@@ -223,27 +232,43 @@ impl Datasets {
                 }
                 number.is_some()
             }
-            Verb::IsNotSet => set.number(&value).is_none(),
-            Verb::Set => match set.put(&value) {
-                Some(true) => {
-                    self.note(test.set, value, true);
-                    true
-                }
-                Some(false) => {
-                    self.lost += 1;
-                    false
-                }
-                None => false,
-            },
-            Verb::Unset => {
-                let was_there = set.take(&value);
-                if was_there {
-                    self.note(test.set, value, false);
-                }
-                was_there
+            Verb::IsNotSet => number.is_none(),
+            Verb::Set if number.is_some() => false,
+            Verb::Set if !set.has_room(&value) => {
+                self.lost += 1;
+                false
             }
-            Verb::Reputation(numbers) => {
-                set.number(&value).is_some_and(|it| numbers.contain(u64::from(it)))
+            Verb::Unset if number.is_none() => false,
+            Verb::Set | Verb::Unset => {
+                self.waiting.push((test, value));
+                true
+            }
+            Verb::Reputation(numbers) => number.is_some_and(|it| numbers.contain(u64::from(it))),
+        }
+    }
+
+    /// Changes that wait for the rest of the rule.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Those beyond the first so many are forgotten: the rest of the rule did not match.
+    pub(crate) fn give_up(&mut self, first: usize) {
+        self.waiting.truncate(first);
+    }
+
+    /// The rule matches: what waits is done.
+    pub(crate) fn commit(&mut self) {
+        for (test, value) in std::mem::take(&mut self.waiting) {
+            let set = &mut self.sets[test.set];
+            match test.verb {
+                Verb::Set => match set.put(&value) {
+                    Some(true) => self.note(test.set, value, true),
+                    Some(false) => self.lost += 1,
+                    None => {}
+                },
+                _ if set.take(&value) => self.note(test.set, value, false),
+                _ => {}
             }
         }
     }

@@ -107,6 +107,7 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         self.keep_captured(flow);
+        self.sets.commit();
         self.keep_replaced((rule, index), sight);
         self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;

@@ -141,8 +141,13 @@ impl Inspection<'_, '_> {
                 self.run(rest, here)
             }
             Step::Dataset(test) => {
+                let waiting = self.sets.waiting();
                 self.sets.holds(*test, self.buffer.bytes).then_some(())?;
-                self.run(rest, here)
+                let rest = self.run(rest, here);
+                if rest.is_none() {
+                    self.sets.give_up(waiting);
+                }
+                rest
             }
             Step::Entropy(test) => {
                 test.holds(self.buffer.bytes).then_some(())?;

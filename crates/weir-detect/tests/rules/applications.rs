@@ -368,6 +368,23 @@ fn a_dataset_holds_what_rules_put_there() {
 }
 
 #[test]
+fn a_rule_puts_a_value_when_all_of_it_matches() {
+    let mut bench = Bench::new(
+        "alert dns any any -> any any (dns.query; dataset:set,seen,type string; content:\"b\"; \
+         sid:1;)\n\
+         alert dns any any -> any any (dns.query; dataset:set,seen; dns.opcode:5; sid:2;)\n\
+         alert dns any any -> any any (dns.query; dataset:isset,seen; sid:3;)",
+    );
+    let query = |name: &[u8; 3]| {
+        [b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03".as_slice(), name, b"\0\0\x01\0\x01"].concat()
+    };
+    for name in [b"aaa", b"aaa", b"bbb", b"bbb"] {
+        bench.udp(&query(name));
+    }
+    assert_eq!(bench.alerted(), [1, 3, 3]);
+}
+
+#[test]
 fn nothing_is_looked_at_once_both_sides_of_tls_encrypt() {
     const CHANGE: &[u8] = &[20, 3, 3, 0, 1, 1];
     const HELLO: &[u8] = &[22, 3, 3, 0, 4, 1, 0, 0, 0];

@@ -17,6 +17,10 @@ use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
 /// Of a flow so much waits that is odd, at most; what is beyond is told at once.
 const ODD_MAX: usize = 1 << 10;
 
+/// Applications whose streams Suricata looks at in chunks although it knows them: their parsers ask
+/// for no look of their own.
+const IN_CHUNKS: [&str; 2] = ["ftp", "smb"];
+
 /// What is odd about a message that nobody has acknowledged.
 pub(super) struct HeldOddity {
     to_server: bool,
@@ -88,7 +92,8 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&view);
         let Some(held) = self.held.remove(&id) else { return };
         let (mut left, mut told) = (Vec::new(), Vec::new());
-        let is_known = self.flows.application(&self.detector, packet).is_some();
+        let application = self.flows.application(&self.detector, packet);
+        let is_known = application.is_some_and(|it| !IN_CHUNKS.contains(&it));
         let chunk = self.chunk;
         for mut one in held {
             let is_raw = !is_known && self.rules.rule(one.alert.rule).is_of_stream();
