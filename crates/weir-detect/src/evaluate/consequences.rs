@@ -443,7 +443,7 @@ impl Evaluator {
     }
 
     /// What is told with an alert of a message that is no unit.
-    fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
+    pub(super) fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
         let message = sight.message?;
         let (told, progress) = self.told_of(message, number)?;
         let number = (!matches!(message, Message::Frame(_))).then_some(number);

@@ -638,6 +638,7 @@ impl Evaluator {
             self.candidates.clear();
             self.looked_at = Some(self.number_of(told));
             flow.told.count(told);
+            self.tell_message_of_packet(flow, scene, told, alerts);
             // Their fast pattern is in the stream, or in the packet.
             match &conversation {
                 Some(it) => self.candidates.extend(it.waiting[side].iter().map(|it| it.0)),

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
-use crate::alert::{Alerts, TransactionView};
+use crate::alert::{Alert, Alerts, TransactionView};
 use crate::application::unit::{Record, Said, Unit};
 use crate::buffers::http;
-use crate::conversation::Message;
+use crate::conversation::{Message, MessageUpdate};
 use crate::detector::{Decision, Direction};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
@@ -35,12 +35,7 @@ impl Evaluator {
         self.gather_odd(scene, (events, &new), Some(unit.number));
         self.settle();
         let (side, number) = (scene.direction.index(), unit.number);
-        self.transaction = Some(TransactionView {
-            number: Some(number),
-            objects: unit.objects.clone(),
-            progress: [""; 2],
-            files: unit.files.clone(),
-        });
+        self.transaction = Some(told_of_unit(unit));
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         let candidates = std::mem::take(&mut self.candidates);
@@ -60,6 +55,34 @@ impl Evaluator {
         self.candidates = candidates;
         self.transaction = None;
         outcome
+    }
+
+    /// Alerts of a datagram's payload about its application tell of the message that it is.
+    pub(super) fn tell_message_of_packet(
+        &self,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        told: &MessageUpdate,
+        alerts: &mut Alerts,
+    ) {
+        let lacks = |it: &Alert| {
+            it.transaction.is_none() && scene.rules.rule(it.rule).header.protocol.is_application()
+        };
+        let mut lacking =
+            alerts.from(self.first_alert).iter_mut().filter(|it| lacks(it)).peekable();
+        if scene.view.is_tcp() || lacking.peek().is_none() {
+            return;
+        }
+        let transaction = match told {
+            MessageUpdate::Dns(message) => {
+                let message = Some(Message::Dns(message));
+                let sight = Sight { payload: None, message, is_stream: false };
+                self.tell_of(sight, flow.told.last_transaction())
+            }
+            MessageUpdate::Unit(unit) => Some(told_of_unit(unit)),
+            _ => None,
+        };
+        lacking.for_each(|it| it.transaction = transaction.clone());
     }
 
     /// Keeps what is told of files that a side of HTTP has sent.
@@ -100,5 +123,15 @@ impl Evaluator {
                 units.push(UnitRecord::new(now, flow, record, &self.limits));
             }
         }
+    }
+}
+
+/// What alerts tell of a unit.
+fn told_of_unit(unit: &Unit) -> TransactionView {
+    TransactionView {
+        number: Some(unit.number),
+        objects: unit.objects.clone(),
+        progress: [""; 2],
+        files: unit.files.clone(),
     }
 }

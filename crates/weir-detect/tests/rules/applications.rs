@@ -368,6 +368,20 @@ fn a_dataset_holds_what_rules_put_there() {
 }
 
 #[test]
+fn an_alert_about_a_datagrams_payload_tells_of_its_message() {
+    let mut bench = Bench::new(
+        "alert dns any any -> any any (content:\"evil\"; sid:1;)\n\
+         alert udp any any -> any any (content:\"evil\"; sid:2;)",
+    );
+    bench.udp(b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x04evil\0\0\x01\0\x01");
+    let told = bench.alerts.drain().map(|it| {
+        let objects = it.transaction.map(|it| it.objects[0].0);
+        (bench.detector.rules().rule(it.rule).sid, objects)
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(1, Some("dns")), (2, None)]);
+}
+
+#[test]
 fn a_rule_puts_a_value_when_all_of_it_matches() {
     let mut bench = Bench::new(
         "alert dns any any -> any any (dns.query; dataset:set,seen,type string; content:\"b\"; \
