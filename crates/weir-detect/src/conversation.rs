@@ -47,6 +47,7 @@ pub(crate) struct Conversation {
     is_renewed: bool,
     /// No more is said, and its applications are at their end.
     pub(crate) has_ended: bool,
+    is_told_to_its_end: bool,
     application: Application,
     agreement: Agreement,
     /// What was spoken before, and what both sides have agreed to go on in.
@@ -524,9 +525,12 @@ impl Conversation {
         }
     }
 
-    /// What there is to tell of an application when its flow ends.
+    /// What there is to tell of an application when its connection or its flow ends, once.
     pub(crate) fn end(&mut self) -> Said {
         let mut said = Said::default();
+        if std::mem::replace(&mut self.is_told_to_its_end, true) {
+            return said;
+        }
         match &mut self.application {
             Application::Other(_, Some(parser)) => parser.end(&mut said),
             Application::Http(connection) => said.records = connection.cut_files(),

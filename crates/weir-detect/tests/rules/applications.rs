@@ -1,6 +1,6 @@
 //! Streams, and what is spoken over them.
 
-use weir_detect::{Decision, Direction, LoadOptions};
+use weir_detect::{Decision, Direction, Limits, LoadOptions};
 
 use crate::bench::{Bench, refused};
 
@@ -487,4 +487,45 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(bytes).unwrap();
     gzip.finish().unwrap()
+}
+
+/// A mail that is under way, an answer without a length: as both ends close, or one resets.
+#[test]
+fn what_an_application_leaves_is_told_once_when_its_connection_ends() {
+    const FIN_ACK: u8 = 0x11;
+    const RST_ACK: u8 = 0x14;
+    let begun = || {
+        let limits = Limits { sees_all: true, ..Limits::default() };
+        let mut bench =
+            Bench::with("alert tcp any any -> any any (content:\"none\"; sid:1;)", limits);
+        bench.server_port = 25;
+        bench.detector.keep_records();
+        bench.connect();
+        bench.server(b"220 mx ESMTP\r\n");
+        bench.client(b"HELO me\r\n");
+        bench.server(b"250 ok\r\n");
+        bench.client(b"MAIL FROM:<a@b.example>\r\n");
+        bench.server(b"250 ok\r\n");
+        assert!(bench.detector.take_units().is_empty(), "not yet");
+        bench
+    };
+    let ends: [&[(Direction, u8)]; 2] = [
+        &[
+            (Direction::Initiator, FIN_ACK),
+            (Direction::Responder, FIN_ACK),
+            (Direction::Initiator, 0x10),
+        ],
+        &[(Direction::Responder, RST_ACK)],
+    ];
+    for end in ends {
+        let mut bench = begun();
+        for (direction, flags) in end {
+            bench.tcp(*direction, *flags, b"");
+            bench.next[*direction as usize] += u32::from(*flags == FIN_ACK);
+        }
+        let told: Vec<_> = bench.detector.take_units().iter().map(|it| it.kind).collect();
+        assert_eq!(told, ["smtp"]);
+        bench.tcp(Direction::Initiator, 0x10, b"");
+        assert!(bench.detector.take_units().is_empty(), "once");
+    }
 }
