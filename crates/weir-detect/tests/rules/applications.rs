@@ -506,6 +506,7 @@ fn what_an_application_leaves_is_told_once_when_its_connection_ends() {
         bench.server(b"250 ok\r\n");
         bench.client(b"MAIL FROM:<a@b.example>\r\n");
         bench.server(b"250 ok\r\n");
+        bench.tcp(Direction::Initiator, 0x10, b"");
         assert!(bench.detector.take_units().is_empty(), "not yet");
         bench
     };
