@@ -19,7 +19,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot, Slab};
 use crate::matcher::MatcherError;
 use crate::packet::{View, Vlans};
-use crate::record::{AnomalyRecord, FlowRecord, HttpRecord, UnitRecord};
+use crate::record::{AnomalyRecord, FlowRecord};
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::shared::{OtherRules, SharedCounts};
@@ -349,34 +349,6 @@ impl Detector {
             self.evaluator.note_drop(now, reason, &view, flow, direction);
         }
         Decision::Unseen(why)
-    }
-
-    /// Whether a flow's connection has ended, as far as it is followed.
-    pub(crate) fn has_ended(&self, slot: FlowSlot) -> bool {
-        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
-        conversation.is_some_and(|it| it.has_ended)
-    }
-
-    /// Tells of what an application leaves at its connection's end, with the packet that ends it.
-    fn end_applications(&mut self, now: Time, slot: FlowSlot) {
-        let Evaluator { limits, records, units, .. } = &mut self.evaluator;
-        let waits = limits.waits_for_acknowledgment;
-        // Suricata inline waits until the flow is over.
-        if (records.is_none() && units.is_none()) || !(waits || limits.sees_all) {
-            return;
-        }
-        let Some(flow) = self.flows.taken_mut(slot) else { return };
-        if flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
-            let (http, left) = flow.end_application(limits.http_headers);
-            let view = flow.view(Direction::Initiator);
-            if let Some(records) = records {
-                let told = |it| HttpRecord { time: now, flow: view, ..it };
-                records.extend(http.into_iter().map(told));
-            }
-            if let Some(units) = units {
-                units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it, limits)));
-            }
-        }
     }
 
     /// Has a flow whose parser has given up go on nevertheless: it is of a host that is let pass.

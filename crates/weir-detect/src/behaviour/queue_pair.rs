@@ -19,8 +19,8 @@ const NEAR: u32 = 64;
 const PACKET_NS: u64 = 32;
 /// The smallest path MTU: so many packets may answer a READ at most.
 const MTU_MIN: u32 = 256;
-/// Requests whose content is remembered, those of them whose place is taken, and milliseconds for which one is kept that is ahead of
-/// those that come.
+/// Requests whose content is remembered, those of them whose place is taken, and milliseconds for
+/// which one is kept that is ahead of those that come.
 const REMEMBERED: usize = 16;
 const DISPLACED: usize = 8;
 const KEPT_MS: u32 = 1_000;

@@ -1,15 +1,46 @@
 //! What a detector tells beside its verdicts, where somebody takes it.
 
-use super::Detector;
+use weir_wire::frame::Time;
+
+use super::{Detector, Direction};
 use crate::buffers::event::AppEvent;
 use crate::dataset::Change;
 use crate::decode::Event;
+use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot};
 use crate::record::{
     AnomalyRecord, ApplicationRecord, HttpRecord, Object, SpokenBeside, UnitRecord,
 };
 
 impl Detector {
+    /// Whether a flow's connection has ended, as far as it is followed.
+    pub(crate) fn has_ended(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.has_ended)
+    }
+
+    /// Tells of what an application leaves at its connection's end, with the packet that ends it.
+    pub(super) fn end_applications(&mut self, now: Time, slot: FlowSlot) {
+        let Evaluator { limits, records, units, .. } = &mut self.evaluator;
+        let waits = limits.waits_for_acknowledgment;
+        // Suricata inline waits until the flow is over.
+        if (records.is_none() && units.is_none()) || !(waits || limits.sees_all) {
+            return;
+        }
+        let Some(flow) = self.flows.taken_mut(slot) else { return };
+        if flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
+            let (http, left) = flow.end_application(limits.http_headers);
+            let view = flow.view(Direction::Initiator);
+            if let Some(records) = records {
+                let told = |it| HttpRecord { time: now, flow: view, ..it };
+                records.extend(http.into_iter().map(told));
+            }
+            if let Some(units) = units {
+                units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it, limits)));
+            }
+        }
+    }
+
     /// So much of what is odd about packets waits for [`Detector::take_anomalies`], at most; with
     /// 0 nothing does.
     pub fn keep_anomalies(&mut self, max: usize) {

@@ -155,7 +155,6 @@ impl Evaluator {
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
             if is_of_flow && !rule.bypasses {
-                flow.dropped_by = None;
                 flow.drop_by(index, &self.limits);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
@@ -253,6 +252,7 @@ impl Evaluator {
         if let Decision::Drop { rule: by } | Decision::Reject { rule: by } = decision
             && by == index
             && rule.scope.is_none()
+            && flow.dropped_by.is_none()
         {
             flow.drop_by(index, &self.limits);
         }

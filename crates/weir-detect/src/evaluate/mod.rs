@@ -331,9 +331,7 @@ impl Evaluator {
         }
         // A stream's parser gives up once; that of datagrams goes on with the next.
         let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
-        if rules.needs().operations {
-            self.hear_operation(flow, view, &mut progress);
-        }
+        self.hear_operation(rules, flow, view, &mut progress);
         self.rewritten = progress.rewritten;
         self.first_alert = alerts.len();
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);

@@ -10,15 +10,20 @@ use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::packet::View;
 use crate::rdma::operation::Piece;
+use crate::ruleset::RuleSet;
 
 impl Evaluator {
-    /// Hears a packet of RDMA.
+    /// Hears a packet of RDMA, where a rule looks into operations.
     pub(super) fn hear_operation(
         &mut self,
+        rules: &RuleSet,
         flow: &mut Flow,
         view: &View<'_>,
         progress: &mut Progress,
     ) {
+        if !rules.needs().operations {
+            return;
+        }
         match flow.hear_operation(view, &self.limits) {
             Piece::None => {}
             Piece::Here => progress.is_part = true,

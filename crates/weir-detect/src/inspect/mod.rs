@@ -10,7 +10,7 @@ mod search;
 use std::sync::Arc;
 
 use crate::alert::TextScope;
-use crate::dataset::Datasets;
+use crate::dataset::{DatasetTest, Datasets};
 use crate::rule::Base64Mode;
 use crate::rule::step::{Capture, Content, Pcre, Step, Value};
 use search::Search;
@@ -140,15 +140,7 @@ impl Inspection<'_, '_> {
                 test.holds(self.buffer.bytes, here).then_some(())?;
                 self.run(rest, here)
             }
-            Step::Dataset(test) => {
-                let waiting = self.sets.waiting();
-                self.sets.holds(*test, self.buffer.bytes).then_some(())?;
-                let rest = self.run(rest, here);
-                if rest.is_none() {
-                    self.sets.give_up(waiting);
-                }
-                rest
-            }
+            Step::Dataset(test) => self.dataset(*test, rest, here),
             Step::Entropy(test) => {
                 test.holds(self.buffer.bytes).then_some(())?;
                 self.run(rest, here)
@@ -194,6 +186,16 @@ impl Inspection<'_, '_> {
         let memory = Memory { variables, sets, texts, replaced };
         let holds = holds(steps, Bytes::whole(&decoded), memory, self.cost);
         (holds && !steps.is_empty()).then_some(())
+    }
+
+    fn dataset(&mut self, test: DatasetTest, rest: &[Step], here: usize) -> Option<()> {
+        let waiting = self.sets.waiting();
+        self.sets.holds(test, self.buffer.bytes).then_some(())?;
+        let rest = self.run(rest, here);
+        if rest.is_none() {
+            self.sets.give_up(waiting);
+        }
+        rest
     }
 
     fn value(&self, value: Value) -> i64 {

@@ -244,8 +244,8 @@ fn check_packet(rule: &Rule) -> Result<(), Refused> {
     let own = rule.header.protocol;
     let asks_whose = rule.flow.to_server == Some(false) || rule.flow.established == Some(true);
     if own == P::Rdma && asks_whose {
-        const WHY: &str = "packets of RDMA are of no connection between a client and a server: name \
-                           addresses, or operations (`rdma.opcode`)";
+        const WHY: &str = "packets of RDMA are of no connection between a client and a server: \
+                           name addresses, or operations (`rdma.opcode`)";
         return Err(Refused::new("flow", WHY));
     }
     let is_ip = matches!(own, P::Ip | P::Ipv4 | P::Ipv6 | P::PacketHeader | P::Rdma);

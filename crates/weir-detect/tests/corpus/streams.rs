@@ -152,7 +152,8 @@ pub(crate) fn exercise(input: &[u8]) {
         ..AsSuricata::default()
     };
     let waiting = Limits { waits_for_acknowledgment: true, anomalies: 1 << 8, ..few };
-    for limits in [few, gateway, waiting, Limits { as_suricata, ..few }] {
+    matched(input);
+    for limits in [gateway, waiting, Limits { as_suricata, ..few }] {
         matched_within(limits, input);
     }
 }

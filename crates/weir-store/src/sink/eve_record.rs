@@ -104,7 +104,7 @@ fn put_flow_community_id(event: &mut Event, record: &FlowRecord, seed: Option<u1
 
 /// Flows of RDMA without IP have what its headers call the next one, or none: to a reader of IP's
 /// numbers they would be of RDP, which nobody speaks, or of HOPOPT.
-fn put_rdma(event: &mut Event, protocol: u8) {
+pub fn put_rdma(event: &mut Event, protocol: u8) {
     if matches!(protocol, 0 | GRH_NEXT_IBA) {
         event.insert("proto".into(), "RDMA".into());
         event.remove("ip_v");
@@ -408,6 +408,7 @@ pub fn anomaly(record: &AnomalyRecord) -> Event {
 pub fn drop(record: &DropRecord) -> Event {
     let ends = [record.source, record.destination];
     let mut event = head(record.time, "drop", ends, record.protocol);
+    put_rdma(&mut event, record.protocol);
     put_community_id(&mut event, &ends, record.protocol, None);
     if let Some(application) = record.application {
         event.insert("app_proto".into(), application.into());

@@ -11,10 +11,10 @@ use weir_detect::Marks;
 use weir_detect::alert::End;
 use weir_detect::printable;
 use weir_store::sink::eve;
-use weir_store::sink::eve_record::head;
 pub use weir_store::sink::eve_record::{
     Event, anomaly_object, application, flow, http, netflow, stats, unit,
 };
+use weir_store::sink::eve_record::{head, put_rdma};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 
@@ -39,6 +39,11 @@ pub fn of_packet(time: Time, kind: &str, number: u64, layer: &Layer<'_>) -> Even
     let parsed = &layer.parsed;
     let mut event = match parsed.network {
         Network::Ipv4 | Network::Ipv6 => head(time, kind, ends(parsed), parsed.protocol),
+        _ if parsed.rdma.is_some() => {
+            let mut event = head(time, kind, ends(parsed), parsed.protocol);
+            put_rdma(&mut event, parsed.protocol);
+            event
+        }
         _ => {
             let mut event = Event::new();
             event.insert("timestamp".into(), eve::timestamp(time).into());

@@ -1,0 +1,88 @@
+//! What is told of a flow, at its end and with each alert.
+
+use super::{Flow, Tcp};
+use crate::alert::FlowView;
+use crate::application::unit::Record;
+use crate::detector::{Direction, Limits};
+use crate::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
+use crate::rule::Protocol;
+
+impl Flow {
+    /// What is told of a connection's applications when it ends: of HTTP, and of others.
+    pub(crate) fn end_application(
+        &mut self,
+        http_headers: [bool; 2],
+    ) -> (Vec<HttpRecord>, Vec<Record>) {
+        let Some(conversation) = &mut self.conversation else { return Default::default() };
+        (conversation.records(http_headers), conversation.end().records)
+    }
+
+    /// What is told of it when it ends.
+    pub(crate) fn record(&mut self, limits: &Limits) -> FlowRecord {
+        let view = self.view(Direction::Initiator);
+        let told = self.told;
+        let (http, mut units) = self.end_application(limits.http_headers);
+        units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
+        let unit = |it| UnitRecord::new(told.last, self, it, limits);
+        let units = units.into_iter().map(unit).collect();
+        let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));
+        let applications = session.map(|(kind, object)| ApplicationRecord {
+            time: told.last,
+            flow: view,
+            protocol: told.protocol,
+            kind,
+            object,
+        });
+        FlowRecord {
+            view,
+            units,
+            http: http
+                .into_iter()
+                .map(|it| HttpRecord { time: told.last, flow: view, ..it })
+                .collect(),
+            applications: applications.into_iter().collect(),
+            last: told.last,
+            protocol: told.protocol,
+            application: told.application,
+            beside: self.beside(),
+            transactions: told.transactions,
+            transactions_before: told.transactions_before,
+            has_failed: told.has_failed,
+            tcp_flags: told.tcp_flags,
+            tcp_passed: told.tcp_passed,
+            is_established: self.tcp == Tcp::Established,
+            has_gap: told.has_gap,
+            is_midstream: told.is_midstream,
+            is_followed: told.is_followed,
+            followed_to: self.session.as_ref().and_then(|it| it.state()),
+            icmp: told.icmp,
+            is_refused: told.icmp[1].is_some() && !told.has_answered,
+            hop_limits: told.hop_limits,
+            spi: told.spi,
+            vlans: told.vlans,
+            is_alerted: told.is_alerted,
+            is_dropped: self.is_dropped() || self.is_blocked,
+            is_passed: self.is_passed && !self.is_blocked,
+            is_untold: told.is_untold,
+            ..FlowRecord::default()
+        }
+    }
+
+    pub(crate) fn view(&self, direction: Direction) -> FlowView {
+        FlowView {
+            initiator: self.initiator,
+            responder: self.responder,
+            start: self.start,
+            packets: self.packets,
+            bytes: self.bytes,
+            to_server: direction == Direction::Initiator,
+            port: self.told.port,
+            parent: self.parent.as_deref().copied(),
+            bypassed: match &self.bypassed {
+                Some(counted) => Some(**counted),
+                None => self.is_bypassed.then(Default::default),
+            },
+            encrypted: self.conversation.as_ref().and_then(|it| it.encrypted()).map(Protocol::name),
+        }
+    }
+}
