@@ -597,7 +597,8 @@ impl Detector {
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
         let (marks, limits) = (self.marks(slot), &self.evaluator.limits);
-        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits) })
+        let narrates = self.evaluator.tells_of_applications();
+        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits, narrates) })
     }
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {

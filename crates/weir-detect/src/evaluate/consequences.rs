@@ -96,6 +96,11 @@ impl Evaluator {
         writes || self.tells_events || self.tells_frames
     }
 
+    /// Whether somebody takes what is told of applications.
+    pub(crate) fn tells_of_applications(&self) -> bool {
+        self.records.is_some() || self.told.is_some() || self.units.is_some()
+    }
+
     /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
     /// look; with true if the flow passes from here on.
     pub(super) fn act(

@@ -17,12 +17,16 @@ impl Flow {
         (conversation.records(http_headers), conversation.end().records)
     }
 
-    /// What is told of it when it ends.
-    pub(crate) fn record(&mut self, limits: &Limits) -> FlowRecord {
+    /// What is told of it when it ends; `narrates`: of what was said in it too.
+    pub(crate) fn record(&mut self, limits: &Limits, narrates: bool) -> FlowRecord {
         let view = self.view(Direction::Initiator);
         let told = self.told;
-        let (http, mut units) = self.end_application(limits.http_headers);
-        units.extend(self.dialogue.as_mut().map(|it| it.end()).unwrap_or_default().records);
+        let (http, mut units) = match narrates {
+            true => self.end_application(limits.http_headers),
+            false => Default::default(),
+        };
+        let dialogue = self.dialogue.as_mut().filter(|_| narrates);
+        units.extend(dialogue.map(|it| it.end()).unwrap_or_default().records);
         let unit = |it| UnitRecord::new(told.last, self, it, limits);
         let units = units.into_iter().map(unit).collect();
         let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));

@@ -302,7 +302,10 @@ impl<W: Write> Look<W> {
         // Who only watches drops nothing, though rules go by what they would drop.
         let decision = if self.options.is_inline { decision } else { Decision::Pass };
         (self.at, self.source, self.vlans) = (None, source, layer.vlans);
-        self.noted = eve::noted(self.flows.marks(&self.detector, &packet));
+        // For events of applications alone.
+        if self.options.events.applications.tells_any() {
+            self.noted = eve::noted(self.flows.marks(&self.detector, &packet));
+        }
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
         self.ether = tells_ether.then(|| eve::ether(parsed));
         self.counts.packet(parsed.transport);

@@ -169,6 +169,9 @@ pub fn choose_tls<T: AsRef<str>>(object: &mut serde_json::Value, wanted: &[T]) {
 /// What rules have noted of a flow, as EVE's `metadata` and `traffic` have it: bits that are named
 /// so say what kind of traffic it is.
 pub fn noted(marks: Marks) -> Event {
+    if marks == Marks::default() {
+        return Event::new();
+    }
     let (mut noted, mut metadata, mut traffic) = (Event::new(), Event::new(), Event::new());
     let mut bits = marks.bits;
     for kind in ["id", "label"] {
