@@ -290,6 +290,8 @@ impl Conversation {
         limits: &Limits,
         progress: &mut Progress,
     ) {
+        // It went on after all.
+        (self.has_ended, self.is_told_to_its_end) = (false, false);
         let is_dns = view.source_port == 53 || view.destination_port == 53;
         let was = self.protocol();
         let mut heard = Heard::of(self.wanted, limits);

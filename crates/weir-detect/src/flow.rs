@@ -346,7 +346,7 @@ impl Flow {
         // What its receiver drops is no piece of one.
         let is_taken = view.parsed.rdma.is_some() && !view.is_damaged;
         match is_taken {
-            true => self.operations.get_or_insert_default().take(view, limits),
+            true => self.operations.get_or_insert_default().take(self.told.last, view, limits),
             false => Piece::None,
         }
     }

@@ -135,6 +135,8 @@ pub(crate) struct Smtp {
     was_welcomed: bool,
     /// The client did not wait for the server's welcome.
     is_early: bool,
+    /// QUIT was the last command.
+    quits: bool,
     /// TLS comes next.
     is_over: bool,
     /// But something else came with the agreement to speak it.
@@ -163,6 +165,7 @@ impl Default for Smtp {
             pipeline: Pipeline::default(),
             was_welcomed: false,
             is_early: false,
+            quits: false,
             is_over: false,
             is_followed: false,
             is_odd: false,
@@ -317,9 +320,13 @@ impl Smtp {
                     self.is_fresh = true;
                 }
             }
-            b"rset" | b"quit" => {
+            b"rset" => {
                 self.tell_last(said);
                 self.done(said);
+            }
+            b"quit" => {
+                self.tell_last(said);
+                self.quits = true;
             }
             _ => {}
         }
@@ -543,6 +550,10 @@ impl Smtp {
         // Who takes the welcome for the first answer has one too many in the end.
         if self.pipeline.is_empty() && std::mem::take(&mut self.is_early) {
             self.odd(AppEvent::SmtpReply);
+        }
+        if self.pipeline.is_empty() && std::mem::take(&mut self.quits) {
+            self.done(said);
+            said.records.append(&mut self.mails);
         }
     }
 

@@ -43,7 +43,10 @@ const TIMEOUT: u16 = 4;
 /// Acknowledged so near to a PSN that was far off, it is where the queue pair is now.
 const NEAR: u32 = 64;
 /// A connection that is not complete so long after it was asked for may never be.
-const OPEN_NS: u64 = NS_PER_S;
+const OPEN_S: u32 = 1;
+const OPEN_NS: u64 = OPEN_S as u64 * NS_PER_S;
+/// Who asks for so many times as many connections within that time as may stay open uses none.
+const AT_ONCE: u32 = 8;
 /// Pairs of hosts that are seen so long after the start, or less, are nothing new.
 const LEARNING_NS: u64 = 300 * NS_PER_S;
 /// A queue pair that was silent for so long may have been made anew, with other PSNs.
@@ -366,13 +369,19 @@ impl Attacks {
                 if !is_again {
                     let (hosts, since, is_open) = (there, now, true);
                     let new = Asked { adapter, queue_pair, hosts, since, is_open, ..*asked };
-                    *asked = Asked { is_marked: false, answered: None, ..new };
+                    let before =
+                        std::mem::replace(asked, Asked { is_marked: false, answered: None, ..new });
+                    // Its responder takes another adapter's for another, and nothing ends it here.
+                    if before.is_open && !before.is_marked {
+                        self.mark_asked(now, before.hosts);
+                    }
                     if self.open.len() == ENTRIES_MAX {
-                        self.open.pop_front();
+                        self.mark_first_open(now);
                     }
                     self.open.push_back((now, name));
                 }
-                return self.marked(now, Attack::QpExhaustion, (there.0, 0))
+                return self.asked_at_once(now, there.0, u32::from(!is_again))
+                    | self.marked(now, Attack::QpExhaustion, (there.0, 0))
                     | self.marked(now, Attack::QpExhaustionOfHost, (0, there.1));
             }
             cm::Message::Reply(it) => {
@@ -405,22 +414,45 @@ impl Attacks {
     /// A connection of that name is complete or refused, if `is_of` says that the message is of it.
     fn settle(&mut self, now: Time, name: (Hosts, u32), is_of: impl Fn(&Asked) -> bool) {
         let asked = self.asked.get(name).filter(|it| it.is_open && is_of(it));
-        let Some(Asked { hosts, is_marked: true, .. }) = asked.map(std::mem::take) else { return };
+        let Some(Asked { hosts, is_marked, .. }) = asked.map(std::mem::take) else { return };
+        if !is_marked {
+            return self.marks.take(now, (AT_ONCE, hosts.0), OPEN_S);
+        }
         self.unmark(now, Attack::QpExhaustion, (hosts.0, 0));
         self.unmark(now, Attack::QpExhaustionOfHost, (0, hosts.1));
+    }
+
+    /// Counts connections that a source asks for and that are not complete, within a second: the
+    /// bits of the watches for which it is many times as many as they allow.
+    fn asked_at_once(&mut self, now: Time, source: u128, more: u32) -> Signs {
+        let asked = self.marks.add(now, (AT_ONCE, source), more, OPEN_S);
+        let watches = self.watches.iter().filter(|(_, it)| it.attack == Attack::QpExhaustion);
+        let exceeded = watches.filter(|(_, it)| asked / AT_ONCE >= it.count);
+        exceeded.fold(0, |signs, (bit, _)| signs | 1 << bit)
     }
 
     /// Connections that were asked for a second ago and are still open leave their marks: who opens
     /// hundreds at once completes them.
     fn mark_open(&mut self, now: Time) {
-        while let Some((since, name)) = self.open.pop_front_if(|it| now.since_ns(it.0) >= OPEN_NS) {
-            let asked = self.asked.get_key(name);
-            let Some(asked) = asked.filter(|it| it.is_open && it.since == since) else { continue };
+        while self.open.front().is_some_and(|it| now.since_ns(it.0) >= OPEN_NS) {
+            self.mark_first_open(now);
+        }
+    }
+
+    /// Marks the connection that waits longest for it, if it is still open.
+    fn mark_first_open(&mut self, now: Time) {
+        let Some((since, name)) = self.open.pop_front() else { return };
+        let asked = self.asked.get_key(name);
+        if let Some(asked) = asked.filter(|it| it.is_open && it.since == since) {
             asked.is_marked = true;
             let hosts = asked.hosts;
-            self.mark(now, Attack::QpExhaustion, (hosts.0, 0), 1);
-            self.mark(now, Attack::QpExhaustionOfHost, (0, hosts.1), 1);
+            self.mark_asked(now, hosts);
         }
+    }
+
+    fn mark_asked(&mut self, now: Time, hosts: Hosts) {
+        self.mark(now, Attack::QpExhaustion, (hosts.0, 0), 1);
+        self.mark(now, Attack::QpExhaustionOfHost, (0, hosts.1), 1);
     }
 
     /// A connection begins: PSNs of a queue pair that it names begin anew.

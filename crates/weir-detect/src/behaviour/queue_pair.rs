@@ -219,20 +219,22 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Takes one into account; whether it is far from those before, and not behind another that
-    /// was as far. After `quiet_ns` of silence any may come.
+    /// was as far: behind them, or further ahead than requests can have been sent meanwhile, of
+    /// which one in many may ask for an answer. After `quiet_ns` of silence any may come.
     pub(super) fn take(&mut self, now: Time, psn: Psn, quiet_ns: u64) -> bool {
-        let is_quiet = now.since_ns(self.at) > quiet_ns;
-        self.at = now;
+        let silent_ns = now.since_ns(self.at);
         let is_near = |it: Psn| psn.distance(it).unsigned_abs() <= NEAR;
-        let begins = is_quiet || self.candidate.is_some_and(is_near);
-        let ahead = self.last.filter(|_| !begins).map(|it| psn.distance(it));
-        match ahead {
-            Some(ahead) if ahead.unsigned_abs() > WINDOW as u32 => {
-                self.candidate = Some(psn);
-                return true;
-            }
-            Some(..=0) => {}
-            _ => (self.last, self.candidate) = (Some(psn), None),
+        let begins = silent_ns > quiet_ns || self.candidate.is_some_and(is_near);
+        let ahead = self.last.filter(|_| !begins).map_or(0, |it| psn.distance(it));
+        let most = (silent_ns / PACKET_NS).saturating_add(WINDOW as u64);
+        let is_far = ahead < -WINDOW || (ahead > 0 && u64::from(ahead.unsigned_abs()) > most);
+        if is_far {
+            self.candidate = Some(psn);
+            return true;
+        }
+        self.at = now;
+        if begins || ahead >= 0 {
+            (self.last, self.candidate) = (Some(psn), None);
         }
         false
     }

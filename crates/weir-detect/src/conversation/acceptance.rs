@@ -268,11 +268,9 @@ impl Acceptance {
         self.sides.iter().all(has_ended)
     }
 
-    /// Whether no more is said: it is over, or a side has reset it; or both have said their last,
-    /// for who need not wait until that has arrived.
+    /// Whether no more is said: it is over, or, for who has seen it received, a side has reset it.
     pub(super) fn has_ended(&self, waits: bool) -> bool {
-        let is_closed = || self.sides.iter().all(|it| it.fin.is_some());
-        self.is_over() || self.is_reset_by != [false; 2] || (!waits && is_closed())
+        self.is_over() || (waits && self.is_reset_by != [false; 2])
     }
 
     /// Whether anything was said behind both beginnings.

@@ -107,6 +107,7 @@ impl Evaluator {
             if self.matches(rule, flow, scene, sight) {
                 if rule.header.is_transactional && side == 0 {
                     transaction.ask(*index);
+                    self.sets.commit();
                     continue;
                 }
                 outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);

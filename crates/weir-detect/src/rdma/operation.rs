@@ -22,7 +22,7 @@
 //!
 //! Before a connection was followed for a while anything may look like the right chain. A requester
 //! on a reliable connection has one message under way, and comes back to few places of it; where so
-//! many were begun within [`UNDER_WAY_PACKETS`] that there is no room, what begins another has
+//! many were begun within [`UNDER_WAY_PACKETS`] and half a second that there is no room, what begins another has
 //! nobody who could look at the rest of it: see [`Piece::Lost`].
 
 use std::hash::BuildHasher;
@@ -30,6 +30,7 @@ use std::ops::Range;
 
 use weir_wire::bth::{Operation as Kind, Position, Psn, Service};
 use weir_wire::ext;
+use weir_wire::frame::Time;
 use weir_wire::parse::Rdma;
 
 use crate::detector::Limits;
@@ -50,8 +51,10 @@ const OPERATIONS_MAX: usize = 8;
 const ENDED_MAX: usize = 2;
 /// Those that begin alike, at most: the one that came furthest, and one that goes over it again.
 const BEGUN_ALIKE_MAX: usize = 2;
-/// An operation without a piece among so many packets is given up.
+/// An operation without a piece among so many packets, or for so long, is given up: a requester
+/// that goes on tries again by then.
 const UNDER_WAY_PACKETS: u32 = 256;
+const UNDER_WAY_NS: u64 = 500_000_000;
 /// Chains of PSNs, likewise.
 const CHAINS_MAX: usize = 8;
 /// The smallest packets of a path (IBTA Vol 1 s9.4): a READ takes a PSN for each of its answers.
@@ -76,8 +79,10 @@ pub(crate) struct Operations {
     /// How many of them, from the end, the packet at hand is a piece of.
     at_hand: usize,
     chains: Vec<Chain>,
-    /// Packets so far.
-    packets: u32,
+    /// Packets so far, and when the last came.
+    packets: (u32, Time),
+    /// That of the packet at hand.
+    service: Option<Service>,
     /// Whether there must be room for what it begins, and there was none.
     needs_room: bool,
     is_lost: bool,
@@ -143,8 +148,8 @@ pub(crate) struct Operation {
     next: Psn,
     /// Of the chain that its pieces are of.
     weight: u32,
-    /// The number of the packet that was its last piece so far.
-    touched: u32,
+    /// The number of the packet that was its last piece so far, and when that came.
+    touched: (u32, Time),
     /// Bytes of payload that each packet but the last has, and what stands for those of the first.
     packet_len: usize,
     first_packet: u64,
@@ -187,12 +192,12 @@ enum Fit {
 
 impl Operations {
     /// Takes a packet in.
-    pub(crate) fn take(&mut self, view: &View<'_>, limits: &Limits) -> Piece {
+    pub(crate) fn take(&mut self, now: Time, view: &View<'_>, limits: &Limits) -> Piece {
         (self.at_hand, self.is_lost) = (0, false);
-        self.packets = self.packets.wrapping_add(1);
+        self.packets = (self.packets.0.wrapping_add(1), now);
         let Some(rdma) = &view.parsed.rdma else { return Piece::None };
         let kind = rdma.opcode.operation();
-        self.seed = limits.seed;
+        (self.seed, self.service) = (limits.seed, Some(rdma.opcode.service()));
         self.needs_room = limits.refuses_conflicts
             && !limits.only_watches
             && matches!(
@@ -394,8 +399,10 @@ impl Operations {
             let others = others.map(|(place, it)| (standing(it), place));
             let Some((gives_way, place)) = others.min() else { return };
             let is_main = operation.weight == u32::MAX;
-            self.is_lost = self.needs_room && !is_main && gives_way.0 >= Standing::UnderWay;
-            let is_lighter = self.at_hand > 0 && gives_way > standing(&operation);
+            let is_first = self.at_hand == 0;
+            self.is_lost =
+                self.needs_room && is_first && !is_main && gives_way.0 >= Standing::UnderWay;
+            let is_lighter = !is_first && gives_way > standing(&operation);
             if self.is_lost || is_lighter {
                 return;
             }
@@ -415,9 +422,14 @@ impl Operations {
     /// packet may come again, with other bytes, for a receiver that did not take the first one.
     pub(crate) fn let_go(&mut self) {
         self.at_hand = 0;
-        while self.under_way.iter().filter(|it| it.is_ended).count() > ENDED_MAX
-            && let Some(place) = lightest(self.under_way.iter().map(|it| it.standing(self.packets)))
-        {
+        loop {
+            let (service, packets) = (self.service, self.packets);
+            let ended = self.under_way.iter().enumerate();
+            let ended = ended.filter(|(_, it)| it.is_ended && Some(it.service) == service);
+            if ended.clone().count() <= ENDED_MAX {
+                return;
+            }
+            let Some((place, _)) = ended.min_by_key(|it| it.1.standing(packets)) else { return };
             self.under_way.remove(place);
         }
     }
@@ -450,7 +462,7 @@ impl Operation {
             first: psn,
             next: psn.add(1),
             weight,
-            touched: 0,
+            touched: Default::default(),
             packet_len: view.payload.len(),
             first_packet: Keyed(seed).hash_one(view.payload),
             head,
@@ -474,11 +486,13 @@ impl Operation {
     }
 
     /// What gives way first after so many packets, and of each kind those that weigh least.
-    fn standing(&self, packets: u32) -> (Standing, u32) {
+    fn standing(&self, (packets, now): (u32, Time)) -> (Standing, u32) {
+        let is_old = packets.wrapping_sub(self.touched.0) > UNDER_WAY_PACKETS
+            || now.since_ns(self.touched.1) > UNDER_WAY_NS;
         let standing = match self.weight {
             _ if self.is_ended => Standing::Ended,
             u32::MAX => Standing::Main,
-            _ if packets.wrapping_sub(self.touched) > UNDER_WAY_PACKETS => Standing::GivenUp,
+            _ if is_old => Standing::GivenUp,
             _ => Standing::UnderWay,
         };
         (standing, self.weight)
@@ -599,7 +613,7 @@ impl Operation {
     /// A rule matched: it does not count again for this operation.
     pub(crate) fn match_ends(&mut self, rule: RuleIndex) {
         self.waiting.retain(|it| *it != rule);
-        if self.matched.len() < RULES_MAX {
+        if self.matched.len() < RULES_MAX && !self.is_matched(rule) {
             self.matched.push(rule);
         }
     }

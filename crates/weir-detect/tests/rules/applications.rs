@@ -494,8 +494,9 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 fn what_an_application_leaves_is_told_once_when_its_connection_ends() {
     const FIN_ACK: u8 = 0x11;
     const RST_ACK: u8 = 0x14;
-    let begun = || {
-        let limits = Limits { sees_all: true, ..Limits::default() };
+    let begun = |waits| {
+        let limits =
+            Limits { sees_all: !waits, waits_for_acknowledgment: waits, ..Limits::default() };
         let mut bench =
             Bench::with("alert tcp any any -> any any (content:\"none\"; sid:1;)", limits);
         bench.server_port = 25;
@@ -510,16 +511,14 @@ fn what_an_application_leaves_is_told_once_when_its_connection_ends() {
         assert!(bench.detector.take_units().is_empty(), "not yet");
         bench
     };
-    let ends: [&[(Direction, u8)]; 2] = [
-        &[
-            (Direction::Initiator, FIN_ACK),
-            (Direction::Responder, FIN_ACK),
-            (Direction::Initiator, 0x10),
-        ],
-        &[(Direction::Responder, RST_ACK)],
+    let closed = [
+        (Direction::Initiator, FIN_ACK),
+        (Direction::Responder, FIN_ACK),
+        (Direction::Initiator, 0x10),
     ];
-    for end in ends {
-        let mut bench = begun();
+    let reset = [(Direction::Responder, RST_ACK)];
+    for (waits, end) in [(false, &closed[..]), (true, &closed), (true, &reset)] {
+        let mut bench = begun(waits);
         for (direction, flags) in end {
             bench.tcp(*direction, *flags, b"");
             bench.next[*direction as usize] += u32::from(*flags == FIN_ACK);

@@ -154,6 +154,9 @@ fn unused_connections(lab: &Lab, gateways: &Gateways, a: &mut Guest, b: &mut Gue
     assert_eq!(statuses(&twin), [SUCCESS; USED]);
     let asking = a.start(&format!("{VERBS} ask {server} {ASKER} {UNUSED} unused")).unwrap();
     asking.wait_for("asked", RUN).unwrap();
+    // They are told with the next one, once they were open for a second.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let _once_more = a.start(&format!("{VERBS} ask {server} {ASKER} 1 unused")).unwrap();
     is_told_and_dropped(lab, gateways, ASKER, QP_EXHAUSTION, 0);
     let twin = run(a, &format!("ask {USER} {USED_MEANWHILE} used"));
     assert_eq!(statuses(&twin), [SUCCESS; USED_MEANWHILE]);

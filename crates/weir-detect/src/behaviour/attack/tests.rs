@@ -231,6 +231,10 @@ fn told(is_answer: bool, attribute: u16, message: &[u8], length: usize, opcode: 
 /// How the responder calls its connections.
 const NAMED: u32 = 0x77;
 
+fn told_request(request: &cm::ConnectRequest) -> Vec<u8> {
+    told(false, cm::attribute::REQ, request.as_bytes(), mad::MAD_LEN, 0x64)
+}
+
 fn request(name: u32, opcode: u8, length: usize) -> Vec<u8> {
     let mut request = cm::ConnectRequest::new_zeroed();
     request.local_comm_id.set(name);
@@ -298,6 +302,19 @@ fn a_connection_counts_that_is_not_complete_or_refused_within_a_second() {
         assert!(is_exhausted(&|name| vec![reject(false, [name, 0], Some(0xbad))]));
     }
     let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
+    let told = (1..=100).filter(|name| given.look(&request(*name, 0x64, mad::MAD_LEN)));
+    assert_eq!(told.count(), 100 - 63, "eight times as many, in a tenth of a second");
+    // Their responder takes each for another.
+    let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
+    let told = (1..=40).filter(|queue_pair| {
+        given.now = given.now.plus_ns(OPEN_NS / 4);
+        let mut request = cm::ConnectRequest::new_zeroed();
+        request.local_comm_id.set(7);
+        request.local_qpn_and_resources.set(queue_pair << 8);
+        given.look(&told_request(&request))
+    });
+    assert!(told.count() > 20, "of one name");
+    let mut given = Given::watching("qp_exhaustion, count 8, seconds 10");
     for turn in 0..40 {
         given.now = given.now.plus_ns(OPEN_NS / 10);
         assert!(!given.look(&request(turn % 7, 0x64, mad::MAD_LEN)), "sent again");
@@ -324,6 +341,10 @@ fn answers_far_from_all_others_are_told_of() {
     let answer = |psn: u32| frame(0x11, psn & 0xff_ffff, None, &[0, 0, 0, 1]);
     let mut given = Given::watching("psn_injection, count 8, seconds 10");
     let own = (0..2_000).map(|it| 0xff_ff00 + 7 * it);
+    // A message of 20,000 packets a millisecond, and one answer to each.
+    let long = (0..100).map(|it| 20_000 * it);
+    assert!(!long.clone().any(|psn| given.look(&answer(psn))));
+    let mut given = Given::watching("psn_injection, count 8, seconds 10");
     assert!(!own.clone().any(|psn| given.look(&answer(psn))), "with gaps, and over the end");
     for psn in (0..5).map(|it| 0x40_0000 + it) {
         assert!(!given.look(&answer(psn)), "a queue pair that begins anew");
