@@ -443,11 +443,6 @@ impl Operations {
     }
 }
 
-/// The place of the first of those that weigh least.
-fn lightest<W: Ord>(weights: impl Iterator<Item = W>) -> Option<usize> {
-    weights.enumerate().min_by(|one, other| one.1.cmp(&other.1)).map(|it| it.0)
-}
-
 impl Operation {
     fn begin(piece: Place, view: &View<'_>, seed: u64) -> Self {
         let Place { service, kind, psn, weight } = piece;

@@ -399,6 +399,21 @@ fn a_rule_puts_a_value_when_all_of_it_matches() {
 }
 
 #[test]
+fn a_rule_of_both_sides_puts_what_the_request_says() {
+    let mut bench = Bench::new(
+        "alert http any any => any any (http.host; dataset:set,seen,type string; \
+         http.stat_code; content:\"200\"; sid:1;)\n\
+         alert http any any -> any any (http.host; dataset:isset,seen; sid:2;)",
+    );
+    bench.connect();
+    for _ in 0..2 {
+        bench.client(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
+    assert_eq!(bench.alerted(), [2, 1, 2]);
+}
+
+#[test]
 fn nothing_is_looked_at_once_both_sides_of_tls_encrypt() {
     const CHANGE: &[u8] = &[20, 3, 3, 0, 1, 1];
     const HELLO: &[u8] = &[22, 3, 3, 0, 4, 1, 0, 0, 0];
@@ -494,7 +509,7 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 fn what_an_application_leaves_is_told_once_when_its_connection_ends() {
     const FIN_ACK: u8 = 0x11;
     const RST_ACK: u8 = 0x14;
-    let begun = |waits| {
+    let begun = |waits: bool| {
         let limits =
             Limits { sees_all: !waits, waits_for_acknowledgment: waits, ..Limits::default() };
         let mut bench =

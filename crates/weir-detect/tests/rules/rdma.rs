@@ -380,6 +380,19 @@ fn what_is_of_another_service_than_the_queue_pair_parts_no_operation() {
     }
 }
 
+/// Each connection breaks off within a message, and the next begins with other PSNs.
+#[test]
+fn a_queue_pair_that_is_connected_again_and_again_is_heard() {
+    let mut bench = inline("drop rdma any any -> any any (content:\"secret\"; sid:1;)");
+    for connection in 0..30 {
+        let psn = 0x10_0000 - 10_000 * connection;
+        bench.now = bench.now.plus_ns(SECOND / 10);
+        for frame in [roce(SEND_FIRST, 7, psn, b"....."), roce(SEND_MIDDLE, 7, psn + 1, b".....")] {
+            assert_eq!(bench.send(Direction::Initiator, &frame), Decision::Pass, "{connection}");
+        }
+    }
+}
+
 /// The requester asks again for what did not come: the answer begins there.
 #[test]
 fn an_answer_that_is_taken_up_again_goes_on_with_what_came_before() {
