@@ -5,6 +5,7 @@ use weir_wire::parse::parse;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::queue_pair::tests::frame;
+use super::connections::{OPEN_NS, TIMEOUT};
 use super::*;
 use crate::packet::Vlans;
 
