@@ -21,9 +21,9 @@
 //! ahead, and other versions of what was sent, only push out each other.
 //!
 //! Before a connection was followed for a while anything may look like the right chain. A requester
-//! on a reliable connection has one message under way, and comes back to few places of it; where so
-//! many were begun within [`UNDER_WAY_PACKETS`] and half a second that there is no room, what begins
-//! another has nobody who could look at the rest of it: see [`Piece::Lost`].
+//! on a reliable connection has one message under way, and comes back to few places of it. Where so
+//! many were begun within [`UNDER_WAY_PACKETS`] and half a second that there is no room, nobody
+//! could look at the rest of what another begins: see [`Piece::Lost`].
 
 use std::hash::BuildHasher;
 use std::ops::Range;
