@@ -251,7 +251,7 @@ drop_reasons! {
     StreamGap = "stream_gap",
     /// Nobody knows what the receiver takes of it: in its TCP stream other bytes came before in the
     /// same place, it lies beyond the window, acknowledges what was not sent, has an old timestamp,
-    /// or urgent data.
+    /// or urgent data; or it begins one more RDMA operation than rules look at together.
     StreamConflict = "stream_conflict",
     /// The parser of its application has given up, with it or an earlier packet of its flow, where
     /// [rules.exceptions] drops that.

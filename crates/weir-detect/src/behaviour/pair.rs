@@ -138,8 +138,11 @@ impl Accesses {
     fn take(&mut self, is_of: impl Fn(&Access) -> bool) -> Option<Access> {
         let mut found = self.asked.iter_mut().filter(|it| it.is_some_and(|it| is_of(&it)));
         let first = found.next()?.take();
-        let others: Vec<_> = found.map(Option::take).collect();
-        first.filter(|_| others.is_empty())
+        let mut is_alone = true;
+        for other in found {
+            (*other, is_alone) = (None, false);
+        }
+        first.filter(|_| is_alone)
     }
 
     fn region(&mut self, key: u32) -> &mut Region {

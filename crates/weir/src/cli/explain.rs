@@ -230,8 +230,9 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
              may say what. `parser_errors = \"pass\"` in [rules.exceptions] lets such flows go on."
         }
         DropReason::StreamConflict | DropReason::FragmentConflict => {
-            "honest senders repeat what they sent, within the window, and hardly one sends urgent \
-             data or such pieces: somebody hides, or a middlebox changes data. \
+            "honest senders repeat what they sent, within the window, hardly one sends urgent data \
+             or such pieces, and none begins eight RDMA messages on one queue pair and ends none: \
+             somebody hides, or a middlebox changes data. \
              `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }
         _ => {

@@ -68,9 +68,9 @@ impl Attacks {
                     asked.is_open && (asked.adapter, asked.queue_pair) == (adapter, queue_pair);
                 if !is_again {
                     let (hosts, since, is_open) = (there, now, true);
-                    let new = Asked { adapter, queue_pair, hosts, since, is_open, ..*asked };
-                    let before =
-                        std::mem::replace(asked, Asked { is_marked: false, answered: None, ..new });
+                    let new =
+                        Asked { adapter, queue_pair, hosts, since, is_open, ..Asked::default() };
+                    let before = std::mem::replace(asked, new);
                     // Its responder takes another adapter's for another, and nothing ends it here.
                     if before.is_open && !before.is_marked {
                         self.mark_asked(now, before.hosts);
@@ -116,7 +116,7 @@ impl Attacks {
         let asked = self.asked.get(name).filter(|it| it.is_open && is_of(it));
         let Some(Asked { hosts, is_marked, .. }) = asked.map(std::mem::take) else { return };
         if !is_marked {
-            return self.marks.take(now, (AT_ONCE, hosts.0), OPEN_S);
+            return self.marks.take(now, (Attack::QpExhaustion, hosts.0), OPEN_S);
         }
         self.unmark(now, Attack::QpExhaustion, (hosts.0, 0));
         self.unmark(now, Attack::QpExhaustionOfHost, (0, hosts.1));
@@ -125,9 +125,9 @@ impl Attacks {
     /// Counts connections that a source asks for and that are not complete, within a second: the
     /// bits of the watches for which it is many times as many as they allow.
     fn asked_at_once(&mut self, now: Time, source: u128, more: u32) -> Signs {
-        let asked = self.marks.add(now, (AT_ONCE, source), more, OPEN_S);
+        let asked = self.marks.add(now, (Attack::QpExhaustion, source), more, OPEN_S);
         let watches = self.watches.iter().filter(|(_, it)| it.attack == Attack::QpExhaustion);
-        let exceeded = watches.filter(|(_, it)| asked / AT_ONCE >= it.count);
+        let exceeded = watches.filter(|(_, it)| asked >= it.count.saturating_mul(AT_ONCE));
         exceeded.fold(0, |signs, (bit, _)| signs | 1 << bit)
     }
 
