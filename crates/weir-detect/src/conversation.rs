@@ -13,6 +13,8 @@ mod size;
 mod speech;
 mod upgrade;
 
+pub(crate) use beginning::begins_as;
+
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 

@@ -4,6 +4,7 @@ mod past;
 mod record;
 mod tcp;
 mod told;
+mod turned;
 
 use std::collections::VecDeque;
 

@@ -35,6 +35,8 @@ mod packet;
 
 mod flow;
 
+mod older;
+
 mod application;
 
 mod frame;

@@ -15,6 +15,7 @@ use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use crate::alert::{Alerts, End, FlowView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::FlowSlot;
+use crate::older;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord, Object, SpokenBeside};
 
@@ -50,6 +51,8 @@ pub struct FlowTable {
     memory_max: usize,
     evicted: u64,
     midstream: bool,
+    /// Older connections pass, whoever is heard of first: ports tell who their server is.
+    passes_older: bool,
     ignores_vlans: bool,
     ended: Ended,
 }
@@ -108,7 +111,7 @@ impl FlowTable {
     /// A table for as many flows as `limits` has slots, at least one.
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
-        let Limits { midstream, ignores_vlans, .. } = limits;
+        let Limits { midstream, ignores_vlans, sees_all, refuses_midstream, .. } = limits;
         let max = limits.flows.max(1);
         let memory_max = limits.memory;
         Self {
@@ -118,6 +121,7 @@ impl FlowTable {
             memory_max,
             evicted: 0,
             midstream,
+            passes_older: sees_all && !refuses_midstream,
             ignores_vlans,
             ended: Ended::default(),
         }
@@ -279,7 +283,8 @@ impl FlowTable {
     ) -> Decision {
         let parsed = packet.parsed;
         let (key, from_first) = self.key(packet);
-        let begins_behind = self.midstream && answers(parsed);
+        let begins_behind = (self.midstream && (answers(parsed) || older::is_answer(packet)))
+            || (self.passes_older && older::has_ports_of_server(parsed));
         let new = || Entry::new(from_first != begins_behind, now);
         let (mut old, mut succeeds) = (None, false);
         let entry = match self.entries.to_back(&key) {
@@ -314,6 +319,9 @@ impl FlowTable {
             }
         }
         entry.last = now;
+        if self.midstream {
+            entry.turn_by(from_first, detector, packet);
+        }
         let ended = entry.ended | ends(parsed, from_first);
         if ended != entry.ended && !detector.is_spoiled(packet) {
             entry.ended = ended;
@@ -447,6 +455,15 @@ impl Entry {
             last: now,
             ended: 0,
             over: None,
+        }
+    }
+
+    /// The sender turns out to be the server: it says what servers say, and is the first who says
+    /// anything.
+    fn turn_by(&mut self, from_first: bool, detector: &mut Detector, packet: &Packet<'_>) {
+        let is_client = self.direction(from_first) == Direction::Initiator;
+        if is_client && older::is_answer(packet) && detector.turn(&mut self.slot) {
+            self.first_is_initiator = !from_first;
         }
     }
 

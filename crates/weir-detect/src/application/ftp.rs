@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::file::Content;
-use super::unit::{Announced, FileTold, Record, Said, Unit};
+use super::unit::{Announced, FileState, FileTold, Record, Said, Unit};
 use super::{Line, Lines, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
@@ -337,13 +337,24 @@ impl Data {
         if self.announced.command == b"RETR" { 1 } else { 2 }
     }
 
-    fn unit(&self) -> Unit {
+    /// What the rules look at of a file that has come so far.
+    fn unit(&self, state: FileState) -> Unit {
         let mut unit = Unit::new(Protocol::FtpData, 0);
         unit.text(Buffer::FileName, &self.announced.file);
         unit.text(Buffer::FileData, &self.file.bytes);
         unit.number(Field::FtpDataCommand, self.command());
         unit.tells("ftp_data", self.object());
+        let told = self.told();
+        unit.files.push(told.object(state, 0));
+        if state == FileState::Closed {
+            unit.whole_file(told.size, told.digests);
+        }
         unit
+    }
+
+    fn told(&self) -> FileTold<'_> {
+        let (size, digests) = (self.file.size, self.file.digests());
+        FileTold { name: &self.announced.file, size, digests, side: self.side, range: None }
     }
 
     fn object(&self) -> Object {
@@ -374,26 +385,20 @@ impl Parser for Data {
             said.later.push(command);
         }
         self.looked_at = self.file.bytes.len();
-        said.units.push(self.unit());
+        said.units.push(self.unit(FileState::Open));
     }
 
     fn close(&mut self, side: usize, said: &mut Said) {
         if side == self.side && self.file.size > 0 {
-            let mut unit = self.unit();
-            unit.whole_file(self.file.size, self.file.digests());
-            said.units.push(unit);
+            said.units.push(self.unit(FileState::Closed));
         }
     }
 
     fn end(&mut self, said: &mut Said) {
         said.records.push(Record::new("ftp_data", 0, self.object()));
-        if !self.is_file() {
-            return;
+        if self.is_file() {
+            said.records.push(Record::file(0, vec![("ftp_data", self.object())], &self.told()));
         }
-        let (size, digests) = (self.file.size, self.file.digests());
-        let file =
-            FileTold { name: &self.announced.file, size, digests, side: self.side, range: None };
-        said.records.push(Record::file(0, vec![("ftp_data", self.object())], &file));
     }
 }
 

@@ -16,6 +16,28 @@ const PORTS_SMTP: [u16; 2] = [25, 587];
 /// What an answer of HTTP/1 begins with.
 const HTTP_VERSION: &[u8] = b"HTTP/1.";
 
+/// Whether a client whose server has that port may begin so, and whether a server at that other
+/// port does, of those whose end without a beginning Suricata tells by what it says.
+pub(crate) fn begins_as(bytes: &[u8], ports: [u16; 2]) -> [bool; 2] {
+    const SIP_VERSION: &[u8] = b"SIP/2.0";
+    let told =
+        |side: usize| application::beginning(TransportProtocol::Tcp, side, bytes, ports[side]);
+    let is_request = || http::begins(http::behind_blanks(bytes)) || http2::begins(bytes);
+    let is_client = matches!(told(0), Beginning::Is(_)) || tls::begins(0, bytes) || is_request();
+    let greets = PORTS_SMTP.contains(&ports[1]);
+    let is_server = match told(1) {
+        Beginning::Is(protocol) => {
+            matches!(protocol, Protocol::Smb | Protocol::Dcerpc | Protocol::Ldap)
+        }
+        _ => {
+            bytes.starts_with(HTTP_VERSION)
+                || (greets && matches!(bytes, [b'2', b'2', b'0', b' ' | b'-', ..]))
+        }
+    };
+    let is_sip = bytes.starts_with(SIP_VERSION);
+    [is_client && !is_sip, is_server || is_sip]
+}
+
 impl Conversation {
     /// What a side's bytes so far tell.
     pub(super) fn told_by_beginning(

@@ -226,3 +226,28 @@ fn a_connection_that_went_past_the_rules_is_over_a_minute_after_its_ends() {
     bench.table.expire(Time(4 * MINUTE_NS), 9, &mut bench.detector);
     assert_eq!(bench.table.len(), 0);
 }
+
+#[test]
+fn who_the_server_of_an_older_connection_is_it_says_itself() {
+    let answer = b"HTTP/1.1 200 OK\r\n\r\n";
+    let mut bench = Bench::with(Limits { flows: 4, midstream: true, ..Limits::default() });
+    bench.table.keep_records();
+    bench.from((true, 1000), 1, DATA, [20, 10], answer);
+    // Heard of before it says anything.
+    bench.from((true, 1001), 2, 0x10, [20, 10], b"");
+    bench.from((true, 1001), 3, DATA, [20, 10], answer);
+    bench.from((false, 1001), 4, 0x10, [10, 40], b"");
+    // A client, and what nobody knows.
+    bench.from((false, 1002), 5, DATA, [20, 10], b"GET / HTTP/1.1\r\n\r\n");
+    bench.from((true, 1003), 6, DATA, [20, 10], b"\0\0\0\0");
+    bench.table.flush(&mut bench.detector);
+    let ended = bench.table.take_ended();
+    let told: Vec<_> = ended
+        .iter()
+        .map(|it| (it.view.initiator.port, it.view.responder.port, it.view.packets))
+        .collect();
+    assert_eq!(
+        told,
+        [(1000, 80, [0, 1]), (1001, 80, [1, 2]), (1002, 80, [1, 0]), (80, 1003, [1, 0])]
+    );
+}

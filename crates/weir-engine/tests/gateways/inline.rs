@@ -499,6 +499,34 @@ fn a_connection_whose_beginning_nobody_saw_meets_the_exception() {
 }
 
 #[test]
+fn ports_tell_who_the_server_of_an_older_connection_is() {
+    let rule = "drop tcp any any -> any any \
+                (flow:established,to_server; content:\"evil\"; sid:1;)\n\
+                drop tcp any any -> any 12346 (flow:to_server; content:\"evil\"; sid:2;)";
+    let answer = |source: u16, destination: u16| {
+        let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+        tcp.extend([0, 0, 0, 9, 0, 0, 3, 0xe8, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
+        ipv4(VICTIM, ATTACKER, 6, 0, &[&tcp[..], b"evil"].concat())
+    };
+    let mut it = gateway(rule, |policy| policy.rules.as_mut().unwrap().limits.sees_all = true);
+    // The server is heard of first.
+    assert_eq!(it.receive(Side::Host, &[answer(80, 12345)]).len(), 1);
+    assert_eq!(it.receive(Side::Wire, &[segment(1000, 0x18, b"evil")]).len(), 0);
+    assert_eq!(it.dropped(Side::Wire, DropReason::Rule), 1);
+    // To a port that hosts take for themselves.
+    assert_eq!(it.receive(Side::Host, &[answer(5432, 40000)]).len(), 1);
+    // Of others, who is heard of first is the client; and of what begins, whatever its ports are.
+    assert_eq!(it.receive(Side::Host, &[answer(20000, 12345)]).len(), 0);
+    let [mut syn, mut data] = [answer(20, 12346), answer(20, 12346)];
+    (syn[47], syn[41]) = (2, 8);
+    syn.truncate(54);
+    syn[17] = 40;
+    assert_eq!(it.receive(Side::Host, &[syn]).len(), 1);
+    data[47] = 0x10;
+    assert_eq!(it.receive(Side::Host, &[data]).len(), 0);
+}
+
+#[test]
 fn data_that_finds_no_room_behind_a_gap_meets_the_exception() {
     let rule = "alert tcp any any -> any any (content:\"evil\"; sid:1;)";
     let ahead = |it: u32| segment(1001 + it * 1000, 0x18, &[b'x'; 1000]);

@@ -2,6 +2,7 @@
 //! stream keep of what they have while the same generator runs and is dropped at its own port.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,8 +15,11 @@ use super::rate::{PAYLOADS, share_of};
 use super::{Figure, Options, Route, Samples};
 use crate::eve::alerts_since;
 use crate::interrupt;
+use crate::netns::Namespace;
 use crate::process::{self, Running};
-use crate::topology::{GATEWAY_MAC, GATEWAY_V4, HOST_DEVICE, Lab, Side};
+use crate::topology::{
+    GATEWAY_MAC, GATEWAY_V4, HOST_DEVICE, HOST_MAC, Lab, Side, WIRE_END_A, text_mac,
+};
 use crate::traffic::bypass;
 use crate::traffic::frames::{Planned, RoceStream};
 use crate::traffic::hostile::{Campaign, Hostile};
@@ -25,6 +29,8 @@ use crate::traffic::iperf::{self, Extent};
 const FLOOD_SECONDS: u32 = 4;
 /// RoCE packets a second beside a flood.
 const ROCE_BESIDE: u32 = 50_000;
+/// Who sends from the wire itself.
+const ON_WIRE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 9);
 const RULES: [&str; 3] = ["rdma.rules", "flood.rules", "classification.config"];
 /// So much lower are the rates of RDMA's rules where no generator here reaches them.
 const LOWERED: u32 = 100;
@@ -35,11 +41,11 @@ enum Flood {
     /// Our generator, another source each time but of READs and WRITEs, so many packets a second.
     Made { hostile: Hostile, rate: u32, is_lowered: bool },
     /// `hping3 -i u20 -S -p 80`, as the Amsterdam paper has it, so many packets within so many
-    /// seconds.
-    Hping { count: u32, seconds: u32, to_gateway: bool, forges: bool },
+    /// seconds: from the wire, or from host B through its gateway, which has no rules.
+    Hping { count: u32, seconds: u32, to_gateway: bool, forges: bool, is_behind: bool },
 }
 
-const FLOODS: [(&str, Flood); 12] = [
+const FLOODS: [(&str, Flood); 13] = [
     ("syn", made(Hostile::SynFlood, 50_000)),
     ("udp", made(Hostile::UdpFlood, 100_000)),
     ("icmp", made(Hostile::IcmpFlood, 50_000)),
@@ -50,12 +56,26 @@ const FLOODS: [(&str, Flood); 12] = [
     ("half_open", made(Hostile::HalfOpenFlood, 1_500)),
     ("read", Flood::Made { hostile: Hostile::ReadFlood, rate: 100_000, is_lowered: true }),
     ("write", Flood::Made { hostile: Hostile::WriteFlood, rate: 160_000, is_lowered: true }),
-    ("hping_own", Flood::Hping { count: 50_000, seconds: 20, to_gateway: true, forges: false }),
-    ("hping_60s", Flood::Hping { count: 3_000_000, seconds: 60, to_gateway: false, forges: true }),
+    (
+        "hping_own",
+        Flood::Hping {
+            count: 50_000,
+            seconds: 20,
+            to_gateway: true,
+            forges: false,
+            is_behind: false,
+        },
+    ),
+    ("hping_60s", long_hping(false)),
+    ("hping_60s_behind", long_hping(true)),
 ];
 
 const fn made(hostile: Hostile, rate: u32) -> Flood {
     Flood::Made { hostile, rate, is_lowered: false }
+}
+
+const fn long_hping(is_behind: bool) -> Flood {
+    Flood::Hping { count: 3_000_000, seconds: 60, to_gateway: false, forges: true, is_behind }
 }
 
 /// Each flood's figures.
@@ -130,11 +150,12 @@ impl Flood {
                     if *is_lowered { &lowered } else { "" }
                 )
             }
-            Self::Hping { count, seconds, to_gateway, forges } => format!(
-                "hping3 -i u20 -S -p 80 -c {count}{}, {seconds} s at most, to {}; rules at that \
-                 gateway",
+            Self::Hping { count, seconds, to_gateway, forges, is_behind } => format!(
+                "hping3 -i u20 -S -p 80 -c {count}{}, {seconds} s at most, from {} to {}; rules at \
+                 that gateway",
                 if *forges { " --rand-source" } else { "" },
-                if *to_gateway { "the far gateway's own address" } else { "the host behind it" },
+                if *is_behind { "behind a gateway without rules" } else { "the wire" },
+                if *to_gateway { "a gateway's own address" } else { "the host behind a gateway" },
             ),
         }
     }
@@ -147,17 +168,21 @@ impl Flood {
             Self::Made { .. } => {
                 with_rules(options, &[&lowered(folder)?, tcp_ip, classes], &Side::BOTH, "eve")
             }
-            Self::Hping { .. } => {
+            Self::Hping { is_behind, .. } => {
                 let route = with_rules(options, &[rdma, tcp_ip, classes], &[Side::A], "eve")?;
-                // The way to the far gateway's own address.
-                let [address, _] = GATEWAY_V4;
-                let [a, b, c, d, e, f] = GATEWAY_MAC[Side::A.index()];
-                route.lab.host(Side::B).ip(&format!(
-                    "route add {address}/32 dev {HOST_DEVICE}\nneigh add {address} dev \
-                     {HOST_DEVICE} lladdr {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"
-                ))?;
+                if !is_behind {
+                    join_wire(&route.lab)?;
+                }
                 Ok(route)
             }
+        }
+    }
+
+    /// Who sends it, and by which device.
+    fn sender<'a>(&self, lab: &'a Lab) -> (&'a Namespace, &'static str) {
+        match self {
+            Self::Hping { is_behind: false, .. } => (lab.wire(), WIRE_END_A),
+            _ => (lab.host(Side::B), HOST_DEVICE),
         }
     }
 
@@ -190,7 +215,7 @@ impl Flood {
         share_of(lab, stream, ROCE_BESIDE, f64::from(self.seconds_beside()))
     }
 
-    /// What `measured` gives while host B sends the flood, which is dropped at its port where it is
+    /// What `measured` gives while the flood is sent, and dropped at its sender's port where it is
     /// so; packets of it that were sent come first.
     fn beside(
         &self,
@@ -201,7 +226,7 @@ impl Flood {
     ) -> Result<(u64, f64)> {
         let sink = at_port.then(|| Sink::put(lab, self)).transpose()?;
         thread::scope(|scope| {
-            let device = sink.as_ref().map_or(HOST_DEVICE, |it| it.device);
+            let device = sink.as_ref().map_or(self.sender(lab).1, |it| it.device);
             let flood = scope.spawn(move || self.pour(lab, frames, device));
             let report = measured(self, lab);
             let poured = flood.join().map_err(|_| anyhow!("the flood's thread ended early"))?;
@@ -214,10 +239,10 @@ impl Flood {
             Self::Made { rate, .. } => {
                 Ok(bypass::pour(lab, Side::B, device, frames, *rate)?.sent as u64)
             }
-            Self::Hping { count, seconds, to_gateway, forges } => {
+            Self::Hping { count, seconds, to_gateway, forges, .. } => {
                 let [gateway, _] = GATEWAY_V4;
                 let target = if *to_gateway { gateway } else { lab.host_v4(Side::A) };
-                let mut hping = lab.host(Side::B).command("hping3");
+                let mut hping = self.sender(lab).0.command("hping3");
                 hping.args(["-q", "-i", "u20", "-S", "-p", "80", "-c", &count.to_string()]);
                 hping.args(forges.then_some("--rand-source")).arg(target.to_string());
                 let mut running = Running::start(&mut hping)?;
@@ -239,34 +264,46 @@ fn sent_by_hping(said: &str) -> Option<u64> {
     before.rsplit(char::is_whitespace).next()?.parse().ok()
 }
 
-/// Where a flood ends at host B's own port.
+/// Makes the wire one who may send: it has an address there, and knows gateway A and host A.
+fn join_wire(lab: &Lab) -> Result<()> {
+    let host = lab.host_v4(Side::A);
+    let [gateway, _] = GATEWAY_V4;
+    let [host_mac, gateway_mac] = [HOST_MAC, GATEWAY_MAC].map(|it| text_mac(it[Side::A.index()]));
+    lab.wire().ip(&format!(
+        "addr add {ON_WIRE}/24 dev {WIRE_END_A}\nroute add {host}/32 dev {WIRE_END_A}\n\
+         neigh add {gateway} dev {WIRE_END_A} lladdr {gateway_mac}\n\
+         neigh add {host} dev {WIRE_END_A} lladdr {host_mac}\n"
+    ))?;
+    Ok(())
+}
+
+/// Where a flood ends at its sender's own port.
 struct Sink<'a> {
-    lab: &'a Lab,
+    sender: &'a Namespace,
     device: &'static str,
 }
 
 impl<'a> Sink<'a> {
     fn put(lab: &'a Lab, flood: &Flood) -> Result<Self> {
-        let host = lab.host(Side::B);
+        let (sender, port) = flood.sender(lab);
         match flood {
             Flood::Made { .. } => {
                 let device = "weir-sink0";
-                host.ip(&format!(
+                sender.ip(&format!(
                     "link add {device} type veth peer name weir-sink1\nlink set {device} up"
                 ))?;
-                Ok(Self { lab, device })
+                Ok(Self { sender, device })
             }
             // hping3 asks the kernel for the way: it is dropped where it leaves.
             Flood::Hping { .. } => {
-                let device = HOST_DEVICE;
                 nft(
-                    lab,
+                    sender,
                     &format!(
                         "table netdev weir_sink {{\n chain egress {{\n  type filter hook egress \
-                         device \"{device}\" priority 0;\n  tcp dport 80 drop\n }}\n}}\n"
+                         device \"{port}\" priority 0;\n  tcp dport 80 drop\n }}\n}}\n"
                     ),
                 )?;
-                Ok(Self { lab, device })
+                Ok(Self { sender, device: port })
             }
         }
     }
@@ -276,8 +313,8 @@ impl Drop for Sink<'_> {
     fn drop(&mut self) {
         let device = self.device;
         let undone = match device {
-            HOST_DEVICE => nft(self.lab, "delete table netdev weir_sink\n"),
-            _ => self.lab.host(Side::B).ip(&format!("link del {device}")).map(drop),
+            HOST_DEVICE | WIRE_END_A => nft(self.sender, "delete table netdev weir_sink\n"),
+            _ => self.sender.ip(&format!("link del {device}")).map(drop),
         };
         if let Err(error) = undone {
             eprintln!("{device} goes with the lab: {error}");
@@ -285,8 +322,8 @@ impl Drop for Sink<'_> {
     }
 }
 
-fn nft(lab: &Lab, text: &str) -> Result<()> {
-    let mut command = lab.host(Side::B).command("nft");
+fn nft(sender: &Namespace, text: &str) -> Result<()> {
+    let mut command = sender.command("nft");
     process::run_with_input(command.args(["-f", "-"]), text, Duration::from_secs(10)).map(drop)
 }
 

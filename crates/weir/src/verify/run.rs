@@ -234,8 +234,7 @@ fn options(case: &Case) -> Options {
             true => Checksums::Verified,
             false => Checksums::Trusted,
         },
-        midstream: case.is_on("stream.midstream", false)
-            || (case.is_on("stream.async-oneside", false) && midstream_policy(case).is_none()),
+        midstream: follows_midstream(case),
         midstream_policy: midstream_policy(case),
         error_policy: exception(case, "app-layer.error-policy"),
         alerts_max: case
@@ -374,10 +373,19 @@ fn http_custom(types: Option<&[Value]>) -> Vec<String> {
     named.filter(|it| HTTP_CUSTOM.contains(&it.as_str())).collect()
 }
 
+/// Whether connections are followed whose beginning was not seen: not where that is an exception.
+fn follows_midstream(case: &Case) -> bool {
+    let policy = midstream_policy(case);
+    let lets_pass = matches!(policy, None | Some(Exception::PassFlow));
+    (case.is_on("stream.midstream", false) && lets_pass)
+        || (case.is_on("stream.async-oneside", false) && policy.is_none())
+}
+
 /// What is done with connections whose beginning was not seen: who drops, drops them too, unless
-/// something else is said.
+/// something else is said. Suricata warns of a policy that is none for them, and follows it.
 fn midstream_policy(case: &Case) -> Option<Exception> {
     match case.setting(MIDSTREAM_POLICY).as_deref() {
+        Some(name) if name != "auto" => Exception::from_name(name),
         _ if wrong_policy(case).is_some() => None,
         None | Some("auto") if case.is_on("stream.midstream", false) => {
             let all = case.setting("exception-policy");

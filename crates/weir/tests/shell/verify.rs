@@ -194,7 +194,7 @@ fn packets_and_flows_are_told_of_as_by_suricata() {
 
 /// What Suricata 8.0.7 makes of a connection that is taken up late, and of rules that go for the
 /// rest of one: it was asked.
-const FATES: [(&str, &str, &str); 6] = [
+const FATES: [(&str, &str, &str); 7] = [
     (
         "bypassed",
         "alert ip any any -> any any (sid:1;)",
@@ -224,6 +224,16 @@ checks:
 exit-code: 1
 checks:
   - filter: {filename: suricata.json, count: 1, match: {event_type: engine, log_level: Error}}
+",
+    ),
+    (
+        "each-packet-ips",
+        "alert ip any any -> any any (sid:1;)",
+        "args: [-k none, --set stream.midstream=true, --set stream.midstream-policy=drop-packet]
+checks:
+  - filter: {count: 3, match: {event_type: drop, drop.reason: stream midstream}}
+  - filter: {count: 0, match: {event_type: http}}
+  - filter: {count: 1, match: {event_type: flow, flow.alerted: false, flow.state: new}}
 ",
     ),
     (

@@ -104,8 +104,7 @@ impl<W: Write> Look<W> {
     /// told anything, and what is not looked at counts as handed on.
     fn mark(&self, record: &mut FlowRecord, cause: Cause, policy: Exception) {
         let is_seen = policy == Exception::Reject && !self.options.is_inline;
-        let is_whole = !matches!(policy, Exception::DropPacket | Exception::PassPacket);
-        record.is_alerted &= cause != Cause::Midstream || is_seen || !is_whole;
+        record.is_alerted &= cause != Cause::Midstream || is_seen;
         if policy == Exception::Bypass {
             record.view.bypassed.get_or_insert_default();
         }

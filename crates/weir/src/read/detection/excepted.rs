@@ -42,7 +42,9 @@ impl<W: Write> Look<W> {
         let is_of_packets =
             |it: Exception| matches!(it, Exception::DropPacket | Exception::PassPacket);
         match self.exceptions.get(&id) {
-            Some((cause, Some(policy))) if !is_of_packets(*policy) => {
+            Some((cause, Some(policy)))
+                if *cause == Cause::Midstream || !is_of_packets(*policy) =>
+            {
                 let (cause, policy) = (*cause, *policy);
                 self.again(cause, policy, may_be_midstream)
             }
@@ -70,6 +72,7 @@ impl<W: Write> Look<W> {
     /// What becomes of further packets of a flow of which an exception was made. A connection that
     /// nobody follows is found without its beginning with each of them.
     fn again(&mut self, cause: Cause, policy: Exception, is_midstream: bool) -> Option<Fate> {
+        let is_unfollowed = cause == Cause::Midstream && !self.options.midstream;
         let (fate, is_counted) = match policy {
             Exception::Reject if !self.options.is_inline => (Fate::Answered, true),
             Exception::DropFlow | Exception::Reject => {
@@ -77,9 +80,12 @@ impl<W: Write> Look<W> {
             }
             Exception::PassFlow => (Fate::Unseen, true),
             Exception::Bypass => (Fate::Bypassed, false),
-            Exception::DropPacket | Exception::PassPacket => return None,
+            Exception::DropPacket | Exception::PassPacket if !(is_unfollowed && is_midstream) => {
+                return None;
+            }
+            Exception::DropPacket => (Fate::Dropped(cause.reason()), true),
+            Exception::PassPacket => (Fate::Unseen, true),
         };
-        let is_unfollowed = cause == Cause::Midstream && !self.options.midstream;
         if is_unfollowed && is_counted && is_midstream {
             self.count(&format!("exception_policy.{}.{}", cause.counted(), policy.name()));
         }

@@ -1,0 +1,108 @@
+//! What the table of flows asks of a flow.
+
+use super::{Detector, Direction, Marks};
+use crate::alert::FlowView;
+use crate::flow::{Flow, FlowSlot};
+use crate::record::FlowRecord;
+
+impl Detector {
+    /// What rules have noted of a packet's flow.
+    pub(crate) fn marks(&self, slot: FlowSlot) -> Marks {
+        let Some(flow) = self.flows.taken(slot) else { return Marks::default() };
+        let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
+        let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
+        Marks {
+            bits: flow.bits().iter().filter_map(|it| name(*it)).collect(),
+            counters: flow
+                .integers()
+                .iter()
+                .filter_map(|it| Some((counter(it.0)?, it.1)))
+                .collect(),
+        }
+    }
+
+    /// What is spoken in a flow, where it is known.
+    pub(crate) fn application(&self, slot: FlowSlot) -> Option<&'static str> {
+        self.flows.taken(slot).and_then(|it| it.told.application)
+    }
+
+    /// Whether it was looked for what is spoken in a flow, in vain.
+    pub(crate) fn has_failed(&self, slot: FlowSlot) -> bool {
+        let told = self.flows.taken(slot).map(|it| &it.told);
+        told.is_some_and(|it| it.application.is_none() && it.has_failed)
+    }
+
+    /// Whether a connection may be over for both its ends when this side begins anew.
+    pub(crate) fn may_be_over_for(&self, slot: FlowSlot, direction: Direction) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
+    }
+
+    /// Whether a rule has dropped a flow.
+    pub(crate) fn is_dropped(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(Flow::is_dropped)
+    }
+
+    /// Whether a flow is more than an attempt of one end.
+    pub(crate) fn is_begun(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(Flow::is_begun)
+    }
+
+    /// Whether a connection is over: both its ends have all that the other said.
+    pub(crate) fn is_over(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| match &it.conversation {
+            Some(conversation) => conversation.is_over(),
+            // Nobody follows what was let go.
+            None => it.is_passed || it.is_bypassed || it.is_settled(&self.evaluator.limits),
+        })
+    }
+
+    /// Whether what is said in a flow is followed.
+    pub(crate) fn follows(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.conversation.is_some())
+    }
+
+    /// How long a flow may be silent before it is over; none: it is not known.
+    pub(crate) fn patience_ns(&self, slot: FlowSlot) -> Option<u64> {
+        self.flows.taken(slot).map(Flow::patience_ns)
+    }
+
+    /// Whether no rule looks at a flow any more, which passes, and which has begun.
+    pub(crate) fn is_let_go(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.is_let_go(&self.evaluator.limits))
+    }
+
+    /// Takes the ends of a flow for one another: see [`Flow::turn`].
+    pub(crate) fn turn(&mut self, slot: &mut FlowSlot) -> bool {
+        self.flows.at(slot).is_some_and(Flow::turn)
+    }
+
+    /// A flow begins where one was let go.
+    pub(crate) fn succeed(&mut self, slot: &mut FlowSlot) {
+        if let Some(flow) = self.flows.at(slot) {
+            flow.succeed();
+        }
+    }
+
+    /// Whether a flow has had so many bytes that it is looked at no further, unless it is dropped.
+    pub(crate) fn is_long(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.is_long(&self.evaluator.limits))
+    }
+
+    /// Whether some SYN of a connection was seen.
+    pub(crate) fn has_beginning(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.has_beginning())
+    }
+
+    /// What there is to tell of a flow.
+    pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
+        let (marks, limits) = (self.marks(slot), &self.evaluator.limits);
+        let narrates = self.evaluator.tells_of_applications();
+        self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits, narrates) })
+    }
+
+    pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {
+        self.flows.taken(slot).map(|it| it.view(direction))
+    }
+}
