@@ -181,17 +181,24 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The lab that another process built and [kept](Lab::keep). It stays when this guard goes.
+    /// The lab that another process built and [kept](Lab::keep), of that id if one is said. It
+    /// stays when this guard goes.
     ///
     /// # Errors
-    /// None stands, or several do.
-    pub fn standing() -> Result<Self> {
-        let hosts = netns::list(PREFIX);
-        let ids = hosts.iter().filter_map(|it| it.strip_prefix(PREFIX)?.strip_suffix("-hostA"));
-        let ids: Vec<&str> = ids.collect();
-        let [id] = ids[..] else {
-            let remedy = "; `weir lab up` builds one, `weir lab down` removes those left behind";
-            bail!("{} labs stand where one is needed{remedy}", ids.len());
+    /// None stands, or several do and none is said.
+    pub fn standing(id: Option<&str>) -> Result<Self> {
+        let mut ids = standing();
+        ids.retain(|it| id.is_none_or(|id| bare(id) == it));
+        let [id] = &ids[..] else {
+            match (id, ids.len()) {
+                (Some(id), _) => bail!("no lab {id} stands; `weir lab up` builds one"),
+                (None, 0) => bail!("no lab stands; `weir lab up` builds one"),
+                (None, _) => bail!(
+                    "several labs stand: {}; name one by --lab, or remove others by `weir lab \
+                     down ID`",
+                    ids.join(", ")
+                ),
+            }
         };
         let path = Path::new(LEASES).join(format!("{id}.lock"));
         let lock = File::open(&path).with_context(|| format!("no {}", path.display()))?;
@@ -204,7 +211,7 @@ impl Lab {
             wire: known("wire"),
             plan: serde_json::from_str(&plan)?,
             folder,
-            lease: Lease { id: id.to_owned(), path, _lock: lock, kept: true },
+            lease: Lease { id: id.clone(), path, _lock: lock, kept: true },
         })
     }
 
@@ -422,11 +429,24 @@ pub fn abandoned() -> Vec<String> {
     ids
 }
 
+/// The [ids](Lab::id) of the labs that stand and that nobody works in.
+pub fn standing() -> Vec<String> {
+    let mut ids = abandoned();
+    ids.retain(|id| netns::list(PREFIX).contains(&format!("{PREFIX}{id}-hostA")));
+    ids
+}
+
+/// A lab's id, named as its namespaces are or not.
+fn bare(id: &str) -> &str {
+    id.strip_prefix(PREFIX).unwrap_or(id)
+}
+
 /// Removes the lab of that [id](Lab::id) if its owner has ended. Returns what it removed.
 ///
 /// # Errors
 /// A namespace does not go away.
 pub fn remove_abandoned(id: &str) -> Result<Vec<String>> {
+    let id = bare(id);
     let path = Path::new(LEASES).join(format!("{id}.lock"));
     // Gone, or held: its owner lives, or another is at it.
     let Ok(lock) = File::options().append(true).open(&path) else { return Ok(Vec::new()) };

@@ -221,6 +221,7 @@ fn a_killed_study_goes_on_where_it_was() {
     assert_eq!(first.len(), 1);
     let refused = place.command(&[]).output().unwrap();
     assert!(said(&refused).contains("--resume goes on"), "{}", said(&refused));
+    assert!(!said(&refused).contains("incomplete"), "nothing was begun: {}", said(&refused));
     let refused = place.command(&["--resume", "--seed", "99"]).output().unwrap();
     assert!(said(&refused).contains("another plan"), "{}", said(&refused));
     let output = place.command(&["--resume"]).output().unwrap();

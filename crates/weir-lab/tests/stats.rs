@@ -345,3 +345,14 @@ fn committed_dunn(name: &str, a: usize, b: usize) -> Option<f64> {
     let all: Value = serde_json::from_str(include_str!("judges/dunn.json")).expect("JSON");
     all[name][a][b].as_f64()
 }
+
+#[test]
+fn trials_that_do_not_count_have_no_part_in_a_test() {
+    let text = "trial,counts,cipher,gbps\n1,yes,a,1\n2,no,a,9\n2,yes,a,2\n3,yes,b,3\n";
+    let mut table = Table::parse(text).unwrap();
+    assert_eq!(table.leave_out_uncounted(), 1);
+    let groups = table.groups("gbps", "cipher").unwrap();
+    assert_eq!(groups.levels, [("a".to_owned(), vec![1.0, 2.0]), ("b".to_owned(), vec![3.0])]);
+    // What is no study's has no such column.
+    assert_eq!(Table::parse("cipher,gbps\na,1\n").unwrap().leave_out_uncounted(), 0);
+}

@@ -80,19 +80,20 @@ pub fn run(options: Options, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
         "{address} is not loopback, and the token would cross the network in clear: put a TLS \
          proxy in front, or say --danger-beyond-loopback"
     );
-    let token = Token::read_or_make(&token_file)?;
-    let mut holders = tokens.as_deref().map(Holder::read).transpose()?.unwrap_or_default();
-    holders.push(Holder::admin(token.clone()));
+    let other = account.filter(|it| it.user != 0);
+    anyhow::ensure!(
+        other.is_some() || !account::is_root(),
+        "what speaks HTTP does not run as root: say --user USER[:GROUP] of another, where GROUP is \
+         that of `[store] group`"
+    );
     let listener =
         StdListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     listener.set_nonblocking(true)?;
-    match account {
-        Some(account) if account::is_root() => account::become_account(account)?,
-        None if account::is_root() => anyhow::bail!(
-            "what speaks HTTP does not run as root: add --user USER[:GROUP], where GROUP is that \
-             of `[store] group`"
-        ),
-        _ => {}
+    let token = Token::read_or_make(&token_file)?;
+    let mut holders = tokens.as_deref().map(Holder::read).transpose()?.unwrap_or_default();
+    holders.push(Holder::admin(token.clone()));
+    if let Some(account) = other.filter(|_| account::is_root()) {
+        account::become_account(account)?;
     }
     weir_store::sqlite::bound_memory(SQLITE_BYTES_MAX)?;
     let link = format!("http://{}/#token={}", listener.local_addr()?, token.reveal());

@@ -43,7 +43,7 @@ enum LabCommand {
     /// Build a lab with running gateways and leave it standing
     #[command(after_help = UP_HELP)]
     Up(UpArgs),
-    /// Remove every lab whose owner has ended: those left standing and those of killed processes
+    /// Remove the lab that was left standing, by `weir lab up` or a killed process
     #[command(after_help = DOWN_HELP)]
     Down(DownArgs),
     /// Send frames past the hosts' kernels through the lab that stands, and compare what arrives
@@ -127,7 +127,7 @@ the one to remove, or say --all. A lab that a running program works in is never 
 
 Examples:
   weir lab down
-  weir lab down 4711-0
+  weir lab down 14990
 
 Exit codes:
   0  it is gone, or none stood
@@ -225,6 +225,9 @@ struct SendArgs {
     /// Write the frames to a capture, --rate a second, instead of sending them; needs no lab
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// The lab, where several stand: its id, as `weir lab up` told it
+    #[arg(long, value_name = "ID", conflicts_with = "write")]
+    lab: Option<String>,
     /// Print the counts as JSON
     #[arg(long)]
     json: bool,
@@ -405,7 +408,7 @@ fn run_send(args: &SendArgs) -> Result<ExitCode> {
         eprintln!("{} frames of {} written to {}", frames.len(), args.kind, path.display());
         return Ok(ExitCode::SUCCESS);
     }
-    let lab = Lab::standing()?;
+    let lab = Lab::standing(args.lab.as_deref())?;
     let exchange = bypass::exchange(&lab, &frames, rate(args))?;
     if args.json {
         print_json(&exchange)?;

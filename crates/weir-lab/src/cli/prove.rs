@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use weir_lab::stats::table::{FactorTest, Table};
-use weir_lab::study::record::State;
+use weir_lab::study::record::{Folder, State};
 use weir_lab::study::run::{self, Event, Options};
 use weir_lab::study::{catalogue, design};
 use weir_lab::{interrupt, report};
@@ -193,6 +193,9 @@ fn run_study(args: &ProveArgs) -> Result<ExitCode> {
     if args.plan {
         return show_plan(&plan, seconds, args.json);
     }
+    if !options.resume {
+        Folder::check_free(&options.out)?;
+    }
     interrupt::watch()?;
     let trials = plan.trials.len();
     tell(&format!("{}: {trials} trials, about {}", plan.study, duration(seconds)));
@@ -253,7 +256,11 @@ fn run_stats(args: &StatsArgs) -> Result<ExitCode> {
             std::fs::read(&args.file).with_context(place)?
         }
     };
-    let table = Table::from_bytes(&bytes).with_context(|| args.file.display().to_string())?;
+    let mut table = Table::from_bytes(&bytes).with_context(|| args.file.display().to_string())?;
+    match table.leave_out_uncounted() {
+        0 => {}
+        left_out => tell(&format!("left out {left_out} rows of trials that do not count")),
+    }
     let factors: Vec<&str> = args.by.iter().map(|it| it.trim()).collect();
     let tests = table.test(args.value.trim(), &factors)?;
     for factor in &factors {

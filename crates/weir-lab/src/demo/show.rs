@@ -9,7 +9,7 @@ use super::{
 };
 use crate::gateways::{NAMES, run_folder};
 use crate::serve::store_folder;
-use crate::topology::{Lab, Side, WIRE_END_A};
+use crate::topology::{Lab, Side, WIRE_END_A, standing};
 
 const LABEL_WIDTH: usize = 34;
 const COLUMN_WIDTH: usize = 13;
@@ -247,6 +247,9 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
     let at_work = at_work(given, &program, &run_folder, &super::eve_file(lab.folder()));
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
+    // Of several, the lab has to be named.
+    let id = lab.id();
+    let named = if standing().is_empty() { String::new() } else { format!(" --lab {id}") };
     format!(
         "the lab stands; look around:\n\
          \x20 ip netns exec {a} ping {target}\n\
@@ -255,10 +258,10 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
          \x20 {program} status {} --run-dir {run_folder}\n\
          \x20 {program} drops {} --run-dir {run_folder}\n\
          {remembered}\
-         \x20 {program} lab send --kind roce-v2 --count 1000\n\
+         \x20 {program} lab send --kind roce-v2 --count 1000{named}\n\
          {at_work}\
          and remove it:\n\
-         \x20 {program} lab down",
+         \x20 {program} lab down {id}",
         NAMES[0], NAMES[0]
     )
 }

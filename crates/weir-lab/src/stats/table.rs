@@ -125,6 +125,14 @@ impl Table {
         Self::parse(&text)
     }
 
+    /// Leaves out the rows that a study's `results.csv` says do not count; how many they were.
+    pub fn leave_out_uncounted(&mut self) -> usize {
+        let Some(at) = self.columns.iter().position(|it| it == "counts") else { return 0 };
+        let before = self.rows.len();
+        self.rows.retain(|row| row.fields[at].trim() != "no");
+        before - self.rows.len()
+    }
+
     /// Names of its columns.
     pub fn columns(&self) -> &[String] {
         &self.columns

@@ -170,11 +170,11 @@ fn planned(text: &str, quick: bool, only: &[String], dropped: &[String]) -> Resu
 }
 
 impl Folder {
-    /// Makes one; it is empty or not there before.
+    /// Whether one can be made there.
     ///
     /// # Errors
-    /// Something is there, or it cannot be written.
-    pub fn create(path: &Path, text: &str, plan: Plan, study: Study) -> Result<Self> {
+    /// Something is there.
+    pub fn check_free(path: &Path) -> Result<()> {
         if path.join("plan.json").exists() {
             bail!(
                 "{} holds a study already; --resume goes on with it, --out names another folder",
@@ -183,6 +183,15 @@ impl Folder {
         }
         let entries = fs::read_dir(path).into_iter().flatten().count();
         ensure!(entries == 0, "{} is not empty; --out names another folder", path.display());
+        Ok(())
+    }
+
+    /// Makes one; it is empty or not there before.
+    ///
+    /// # Errors
+    /// Something is there, or it cannot be written.
+    pub fn create(path: &Path, text: &str, plan: Plan, study: Study) -> Result<Self> {
+        Self::check_free(path)?;
         fs::create_dir_all(path.join("raw"))
             .with_context(|| format!("cannot make folder {}", path.display()))?;
         fs::write(path.join("study.toml"), text)?;

@@ -108,13 +108,6 @@ pub fn capture(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<RecordingReport> {
-    let outbox = Outbox::open(FileOptions {
-        interface: plan.interface.clone(),
-        target: plan.target.clone(),
-        limits: plan.limits,
-        compress: plan.compress,
-        overwrite: plan.overwrite,
-    })?;
     let (_sniffer, warning) = Sniffer::set(&plan.interface);
     if let Some(warning) = warning {
         progress.warned(&warning);
@@ -129,6 +122,14 @@ pub fn capture(
         ring_bytes: plan.ring_bytes,
     };
     let source = Source::open(&listening, PACKET_RING)?;
+    // What cannot begin leaves no file.
+    let outbox = Outbox::open(FileOptions {
+        interface: plan.interface.clone(),
+        target: plan.target.clone(),
+        limits: plan.limits,
+        compress: plan.compress,
+        overwrite: plan.overwrite,
+    })?;
     progress.started(&outbox.state().name);
     let now = clock::now();
     let mut capture = Capture {

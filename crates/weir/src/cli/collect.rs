@@ -127,10 +127,11 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
         if let Some(group) = group.filter(|_| !user.contains(':')) {
             account.group = group;
         }
-        make_folder(&args.store, account)?;
+        make_folder(&args.store, Some(account))?;
         account::become_account(account)?;
     }
     check_folder(&args.store)?;
+    make_folder(&args.store, None)?;
     let retention = Retention {
         size_bytes_max: args.size_mib << 20,
         records_s: args.records_days * DAY_S,
@@ -172,11 +173,14 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
 
 /// The folder that the store lies in.
 fn folder_of(store: &Path) -> &Path {
-    store.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    match store.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
-/// Makes the store's folder for `account` where there is none.
-fn make_folder(store: &Path, account: Account) -> Result<()> {
+/// Makes the store's folder where there is none, for `account`, or for who runs this.
+fn make_folder(store: &Path, account: Option<Account>) -> Result<()> {
     let folder = folder_of(store);
     if folder.exists() {
         return Ok(());
@@ -184,7 +188,10 @@ fn make_folder(store: &Path, account: Account) -> Result<()> {
     let make = || -> io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
-        chown(folder, Some(account.user), Some(account.group))
+        match account {
+            Some(account) => chown(folder, Some(account.user), Some(account.group)),
+            None => Ok(()),
+        }
     };
     make().with_context(|| format!("cannot make {}", folder.display()))
 }
@@ -193,7 +200,8 @@ fn make_folder(store: &Path, account: Account) -> Result<()> {
 fn check_folder(store: &Path) -> Result<()> {
     let folder = folder_of(store);
     let is_there = folder.exists();
-    let nearest = folder.ancestors().find(|it| it.exists()).unwrap_or(folder);
+    // `col` lies in `.`, which is none of its ancestors.
+    let nearest = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
     access(nearest, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from).with_context(|| {
         let (folder, what) = (folder.display(), if is_there { "written to" } else { "made" });
         format!(

@@ -8,6 +8,7 @@ use serde::Serialize;
 use weir_engine::verdict::DropReason;
 
 use super::args::StatusArgs;
+use super::explain::{GUARD, SENT_BY_OWN_STACK};
 use super::print_json;
 use super::status::ask_status;
 use super::terminal::shown;
@@ -122,8 +123,7 @@ fn drops(snapshot: &Snapshot) -> Vec<Dropped> {
                 add(reason, count, meaning);
             }
             if side.guard_dropped > 0 {
-                let meaning = "Sent by the gateway machine's own network stack, not by a host.";
-                add("guard", side.guard_dropped, meaning);
+                add(GUARD, side.guard_dropped, SENT_BY_OWN_STACK);
             }
         }
         blame(pair, &mut drops[first..]);

@@ -9,6 +9,11 @@ use weir_engine::verdict::DropReason;
 
 use super::{EXIT_USAGE, print_json};
 
+/// The reason of what a guard stops, and what it means.
+pub(super) const GUARD: &str = "guard";
+pub(super) const SENT_BY_OWN_STACK: &str =
+    "Sent by the gateway machine's own network stack, not by a host.";
+
 const HELP: &str = "\
 Reasons are those of `weir drops`, of `dropped_by_reason` in `weir status --json`, of the label
 `reason` in /metrics, and of `drop.reason` in EVE.
@@ -33,8 +38,15 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// Reasons that only EVE's `drop.reason` has, what they mean, and what to do: Suricata's words.
-const OF_EVE: [(&str, &str, &str); 6] = [
+/// Reasons that are no verdict of a gateway, what they mean, and what to do: that of `weir drops`
+/// for what a guard stops, and those that only EVE's `drop.reason` has, in Suricata's words.
+const OTHERS: [(&str, &str, &str); 7] = [
+    (
+        GUARD,
+        SENT_BY_OWN_STACK,
+        "nothing, if the machine's own programs speak there; what they send would go out in clear \
+         beside the gateway. `ip addr` and `ip route` show why they use that port.",
+    ),
     (
         "flow drop",
         "A rule had dropped a packet of this flow before, and with it the rest of the flow.",
@@ -81,13 +93,13 @@ struct Explained {
 /// Standard output cannot be written.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let is_wanted = |it: &&DropReason| args.reason.as_ref().is_none_or(|name| name == it.name());
-    let of_eve = OF_EVE.iter().filter(|it| args.reason.as_ref().is_none_or(|name| name == it.0));
-    let of_eve = of_eve.map(|it| Explained { reason: it.0, meaning: it.1, remedy: it.2 });
+    let others = OTHERS.iter().filter(|it| args.reason.as_ref().is_none_or(|name| name == it.0));
+    let others = others.map(|it| Explained { reason: it.0, meaning: it.1, remedy: it.2 });
     let explained: Vec<_> =
-        DropReason::ALL.iter().filter(is_wanted).map(explain).chain(of_eve).collect();
+        DropReason::ALL.iter().filter(is_wanted).map(explain).chain(others).collect();
     if explained.is_empty() {
         let known = DropReason::ALL.iter().map(|it| it.name());
-        let known: Vec<_> = known.chain(OF_EVE.iter().map(|it| it.0)).collect();
+        let known: Vec<_> = known.chain(OTHERS.iter().map(|it| it.0)).collect();
         eprintln!("weir: there is no such reason; there are: {}", known.join(", "));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
@@ -229,9 +241,14 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
             "an application says what its parser cannot read: EVE's `anomaly` (`eve_anomalies`) \
              may say what. `parser_errors = \"pass\"` in [rules.exceptions] lets such flows go on."
         }
-        DropReason::StreamConflict | DropReason::FragmentConflict => {
-            "honest senders repeat what they sent, within the window, hardly one sends urgent data \
-             or such pieces, and none begins eight RDMA messages on one queue pair and ends none: \
+        DropReason::FragmentConflict => {
+            "honest senders never send pieces that overlap with other bytes, end elsewhere or say \
+             that they end twice: somebody hides, or a middlebox changes data. \
+             `conflicts = \"pass\"` in [rules.exceptions] lets them go on."
+        }
+        DropReason::StreamConflict => {
+            "honest senders repeat what they sent, within the window, hardly one sends urgent data, \
+             and none begins eight RDMA messages on one queue pair and ends none: \
              somebody hides, or a middlebox changes data. \
              `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }
@@ -286,7 +303,7 @@ mod tests {
             let names = row.split('|').nth(1).unwrap_or_default();
             for name in names.split('`').skip(1).step_by(2) {
                 let is_known = DropReason::ALL.iter().any(|it| it.name() == name)
-                    || OF_EVE.iter().any(|it| it.0 == name);
+                    || OTHERS.iter().any(|it| it.0 == name);
                 assert!(is_known, "{name}");
                 count += 1;
             }

@@ -41,10 +41,7 @@ struct SecretFile<'a> {
 }
 
 fn identity(args: &KeysFileArgs) -> Result<ExitCode> {
-    write_secret(
-        &args.file,
-        "an identity: never copy it; `weir keys public` tells its public key",
-    )?;
+    write_secret(&args.file, keying::IDENTITY_COMMENT)?;
     public(args)
 }
 
@@ -61,7 +58,7 @@ fn public(args: &KeysFileArgs) -> Result<ExitCode> {
 }
 
 fn preshared(args: &KeysFileArgs) -> Result<ExitCode> {
-    write_secret(&args.file, "a preshared key: copy it to the other gateway by a safe way")?;
+    write_secret(&args.file, keying::PRESHARED_COMMENT)?;
     if args.json {
         print_json(&SecretFile { file: &args.file, public_key: None })?;
     } else {

@@ -64,6 +64,7 @@ pub struct RecordArgs {
     pub gateway: Option<String>,
     /// The last so long (90s, 10m, 6h, 7d)
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = seconds)]
+    #[arg(conflicts_with = "from")]
     pub last: u64,
     /// From this time on (2026-01-31T08:00:00Z, or seconds since 1970)
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -152,8 +153,8 @@ pub struct ConversationArgs {
     /// An end's address or prefix, GID or `lid 0x1f`
     #[arg(long, value_name = "ADDRESS", value_parser = query::addresses)]
     address: Option<([u8; 16], [u8; 16])>,
-    /// An end's queue pair
-    #[arg(long, value_name = "NUMBER")]
+    /// An end's queue pair (17, 0x11)
+    #[arg(long, value_name = "NUMBER", value_parser = super::terms::number)]
     qp: Option<u32>,
     /// An end called so by a label: NAME, or KIND=NAME (host, tenant, job, rail)
     #[arg(long, value_name = "NAME")]
@@ -358,7 +359,7 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
     rows.sort_by_key(|row| std::cmp::Reverse(row.rank(args.order)));
     print(records, rows, &problems, |it| {
         let source_qp = it.source_qp.map_or("?".to_owned(), |qp| qp.to_string());
-        vec![
+        let mut cells = vec![
             ("last", it.last.clone()),
             ("gateway", it.gateway.clone()),
             ("told by", it.exporter.clone().unwrap_or_default()),
@@ -375,7 +376,12 @@ pub fn run_conversations(args: &ConversationArgs) -> Result<ExitCode> {
             ("NAK", it.naks.to_string()),
             ("RNR", it.rnr_naks.to_string()),
             ("CNP", it.cnp.to_string()),
-        ]
+        ];
+        if args.order == Order::Response {
+            let response = it.response_ns.map(|it| format!("{:.1}", it as f64 / 1e3));
+            cells.push(("response us", response.unwrap_or_default()));
+        }
+        cells
     })
 }
 

@@ -43,7 +43,8 @@ impl RdmaTerms {
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
+/// A number, decimal or hexadecimal.
+pub(super) fn number(text: &str) -> Result<u32, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),

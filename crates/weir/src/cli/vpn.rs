@@ -23,7 +23,6 @@ use zeroize::Zeroizing;
 use super::print_json;
 use super::reload;
 use super::running::Target;
-use super::status::find_socket;
 use crate::api::dto::{OpenVpnSnapshot, PeerSnapshot, ReloadRequest, Request, Response};
 use crate::config::address::Prefix;
 use crate::config::rate::Rate;
@@ -255,7 +254,7 @@ impl Counters {
 /// What the gateway says of all that come and go, if it runs.
 fn clients_of(settings: &Settings) -> Result<Vec<PeerSnapshot>> {
     let gateway = &settings.gateway;
-    let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
+    let socket = gateway.control_socket();
     let Some(Response::Status(snapshot)) = reload::ask_if_running(&socket, Request::Status)? else {
         return Ok(Vec::new());
     };
@@ -328,7 +327,7 @@ impl VpnPair {
     /// Has the gateway read its configuration again, if it runs; says whether it does.
     fn put_in_force(&self) -> Result<bool> {
         let gateway = &self.settings.gateway;
-        let socket = find_socket(&gateway.run_dir, Some(&gateway.name))?;
+        let socket = gateway.control_socket();
         let request = Request::Reload(ReloadRequest { confirm_within_ms: None });
         match reload::ask_if_running(&socket, request)? {
             None => Ok(false),

@@ -201,7 +201,7 @@ pub(super) fn read_secret_line(path: &Path, remedy: &str) -> Result<Zeroizing<St
     }
 }
 
-fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyError> {
+pub(super) fn read_key_file(path: &Path, remedy: &str) -> Result<Zeroizing<String>, KeyError> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => KeyError::Forbidden(path.to_owned()),
         _ => KeyError::Unusable {

@@ -13,7 +13,7 @@ use weir_engine::tunnel::rekey::Limits;
 use zeroize::Zeroizing;
 
 use super::file;
-use super::key::{KeyError, read_secret_line};
+use super::key::{KeyError, read_key_file, read_secret_line};
 use super::problem::Problems;
 use super::settings::{Keying, Pair, PeerKeys};
 
@@ -82,7 +82,7 @@ fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, &'static str> {
 /// [`KeyError`].
 pub fn read_identity(path: &Path) -> Result<Identity, KeyError> {
     let remedy = "make it with `weir keys identity FILE`";
-    let bytes = read(path, "identity", remedy)?;
+    let bytes = read(path, IDENTITY, remedy)?;
     Identity::new(bytes).ok_or_else(|| KeyError::Unusable {
         what: format!("identity file {} holds no X25519 key", path.display()),
         remedy: remedy.into(),
@@ -98,6 +98,13 @@ pub fn read_preshared(path: &Path) -> Result<PresharedKey, KeyError> {
     read(path, "preshared key", remedy).map(PresharedKey::new)
 }
 
+const IDENTITY: &str = "identity";
+/// The first line of a file with an identity, behind `# `: such keys look alike.
+pub const IDENTITY_COMMENT: &str =
+    "an identity: never copy it; `weir keys public` tells its public key";
+/// The same of a preshared key.
+pub const PRESHARED_COMMENT: &str = "a preshared key: copy it to the other gateway by a safe way";
+
 /// The 32 bytes in the file at `path`.
 ///
 /// # Errors
@@ -107,11 +114,19 @@ pub(super) fn read(
     what: &str,
     remedy: &str,
 ) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
-    let line = read_secret_line(path, remedy)?;
     let unusable = |wrong: &str| KeyError::Unusable {
         what: format!("{what} file {}: {wrong}", path.display()),
         remedy: remedy.into(),
     };
+    let text = read_key_file(path, remedy)?;
+    let says = |comment: &str| text.lines().any(|it| it.strip_prefix("# ") == Some(comment));
+    match what {
+        IDENTITY if says(PRESHARED_COMMENT) => return Err(unusable("it is a preshared key")),
+        IDENTITY => {}
+        _ if says(IDENTITY_COMMENT) => return Err(unusable("it is an identity")),
+        _ => {}
+    }
+    let line = read_secret_line(path, remedy)?;
     let bytes = decode(&line).map_err(unusable)?;
     match bytes.iter().all(|byte| *byte == bytes[0]) {
         true => Err(unusable("one byte repeated")),

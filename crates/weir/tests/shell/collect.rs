@@ -366,6 +366,25 @@ fn open_vswitch_exports_netflow_and_ipfix() {
 }
 
 #[test]
+fn what_speaks_http_is_not_root_by_name_either() {
+    let folder = tempfile::tempdir().unwrap();
+    if folder.path().metadata().unwrap().uid() != 0 {
+        eprintln!("SKIPPED: running as root needs root");
+        return;
+    }
+    let token = folder.path().join("token").display().to_string();
+    for options in [&[][..], &["--user", "root"], &["--user", "0:4242"]] {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_weir"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--token-file", &token]).args(options);
+        let refused = serve.output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{options:?}");
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(words.contains("does not run as root"), "{words}");
+    }
+    assert!(!Path::new(&token).exists(), "nothing was made");
+}
+
+#[test]
 fn started_as_root_it_writes_as_another_in_a_folder_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     if folder.path().metadata().unwrap().uid() != 0 {

@@ -28,6 +28,10 @@ fn configuration(folder: &Path) -> String {
 fn a_pool_that_is_used_up_gives_nobody_an_address_until_somebody_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let config = configuration(folder.path());
+    // Another gateway runs here, or has left its socket: that is none of this one's concern.
+    std::fs::create_dir(folder.path().join("run")).unwrap();
+    std::fs::write(folder.path().join("run/other.sock"), "").unwrap();
+    assert!(weir(&["vpn", "list", &config]).status.success());
     let add = |name: &str| weir(&["vpn", "add", &config, name]);
     for name in ["a", "b", "c", "d", "e"] {
         let added = add(name);
@@ -48,6 +52,22 @@ fn a_pool_that_is_used_up_gives_nobody_an_address_until_somebody_leaves() {
     for name in ["../f", "", "a.b"] {
         assert_ne!(add(name).status.code(), Some(0), "{name} is no name");
     }
+}
+
+#[test]
+fn keys_of_one_kind_are_not_taken_for_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configuration(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    assert!(weir(&["keys", "preshared", &path("shared")]).status.success());
+    let refused = weir(&["keys", "public", &path("shared")]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("it is a preshared key"));
+    std::fs::copy(path("shared"), path("gw.identity")).unwrap();
+    let refused = weir(&["check", &config]);
+    assert_ne!(refused.status.code(), Some(0));
+    let words = [refused.stdout, refused.stderr].concat();
+    assert!(String::from_utf8_lossy(&words).contains("it is a preshared key"));
 }
 
 #[test]

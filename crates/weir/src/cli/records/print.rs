@@ -24,7 +24,11 @@ pub(super) fn print<T: Serialize + PartialSchema>(
     let form = if args.json { Form::Json } else { args.format };
     match form {
         Form::Json => super::super::print_json(&rows)?,
-        Form::Csv => std::io::stdout().write_all(csv(&rows)?.as_bytes())?,
+        Form::Csv => {
+            let columns = columns::of::<T>();
+            let names: Vec<_> = columns.iter().map(|it| it.0.as_str()).collect();
+            std::io::stdout().write_all(csv(&names, &rows)?.as_bytes())?;
+        }
         Form::Parquet if std::io::stdout().is_terminal() => {
             bail!("a Parquet file is nothing for a terminal: write it to a file, `> rows.parquet`");
         }
@@ -87,17 +91,15 @@ fn table(rows: &[Vec<(&str, String)>]) -> String {
     out
 }
 
-/// All fields, with their names first. A text that a spreadsheet would take for a formula begins
-/// with an apostrophe there.
-fn csv<T: Serialize>(rows: &[T]) -> Result<String> {
+/// The columns of these names, whatever the rows hold, with the names first. A text that a
+/// spreadsheet would take for a formula begins with an apostrophe there.
+fn csv<T: Serialize>(names: &[&str], rows: &[T]) -> Result<String> {
     let mut out = String::new();
-    for (index, row) in rows.iter().enumerate() {
+    csv_line(&mut out, names.iter().map(|name| Value::String((*name).to_owned())));
+    for row in rows {
         let Value::Object(fields) = serde_json::to_value(row)? else { continue };
-        let fields = flat(fields);
-        if index == 0 {
-            csv_line(&mut out, fields.keys().map(|name| Value::String(name.clone())));
-        }
-        csv_line(&mut out, fields.into_values());
+        let mut fields = flat(fields);
+        csv_line(&mut out, names.iter().map(|name| fields.remove(*name).unwrap_or_default()));
     }
     Ok(out)
 }
@@ -145,13 +147,22 @@ mod tests {
     #[test]
     fn csv_quotes_what_would_break_a_line() {
         let rows = [serde_json::json!({"a": "x,\"y\"\n", "b": 7, "c": null})];
-        assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"x,\"\"y\"\"\n\",7,\r\n");
+        let names = ["a", "b", "c"];
+        assert_eq!(csv(&names, &rows).unwrap(), "a,b,c\r\n\"x,\"\"y\"\"\n\",7,\r\n");
+        // Rows that lack a field have an empty cell there, and no rows have columns too.
+        let rows = [serde_json::json!({"b": 1}), serde_json::json!({"a": "x", "b": 2})];
+        assert_eq!(csv(&["a", "b"], &rows).unwrap(), "a,b\r\n,1\r\nx,2\r\n");
+        assert_eq!(csv::<Value>(&names, &[]).unwrap(), "a,b,c\r\n");
     }
 
     #[test]
     fn a_spreadsheet_finds_no_formula_in_what_a_stranger_chose() {
         let rows = [serde_json::json!({"a": "=HYPERLINK(\"x\")", "b": -7, "c": "@SUM(A1)"})];
-        assert_eq!(csv(&rows).unwrap(), "a,b,c\r\n\"'=HYPERLINK(\"\"x\"\")\",-7,'@SUM(A1)\r\n");
+        let names = ["a", "b", "c"];
+        assert_eq!(
+            csv(&names, &rows).unwrap(),
+            "a,b,c\r\n\"'=HYPERLINK(\"\"x\"\")\",-7,'@SUM(A1)\r\n"
+        );
     }
 
     #[test]
