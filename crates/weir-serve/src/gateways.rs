@@ -72,11 +72,16 @@ fn files(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
 
 /// Files that end so, in these folders or named themselves, by what stands before the ending.
 fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
-    let mut found = BTreeMap::new();
+    let mut found = BTreeMap::<String, PathBuf>::new();
     let mut add = |path: PathBuf| {
         let is_one = path.extension().is_some_and(|it| it == ending);
         let name = path.file_stem().and_then(|it| it.to_str()).map(str::to_owned);
-        if let (true, Some(name), true) = (is_one, name, may_be_opened(&path)) {
+        if let (true, Some(mut name), true) = (is_one, name, may_be_opened(&path)) {
+            // Of two of one name in two folders, the second is called by its folder, too.
+            if found.get(&name).is_some_and(|it| !is_same(it, &path)) {
+                let folder = path.parent().unwrap_or(Path::new(".")).display();
+                name = format!("{name} ({folder})");
+            }
             found.insert(name, path);
         }
     };
@@ -87,6 +92,11 @@ fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
         }
     }
     found
+}
+
+/// Whether two paths are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Whether it is a file or a socket: whoever opens a pipe waits until somebody writes to it. What
@@ -129,6 +139,21 @@ mod tests {
         let named = |files: BTreeMap<String, PathBuf>| files.into_keys().collect::<Vec<_>>();
         assert_eq!(named(places.stores()), ["gw", "loop"], "what cannot be looked at says why");
         assert_eq!(named(places.sockets()), ["gw"]);
+    }
+
+    #[test]
+    fn stores_of_one_name_in_two_folders_are_both_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|it| folder.path().join(it));
+        for place in [&a, &b] {
+            std::fs::create_dir(place).unwrap();
+            std::fs::write(place.join("gw.sqlite"), "").unwrap();
+        }
+        // One that is named twice is one.
+        let stores = vec![a.clone(), b.clone(), b.join("../a/gw.sqlite")];
+        let places = Places { run_folders: vec![], stores };
+        let names: Vec<_> = places.stores().into_keys().collect();
+        assert_eq!(names, ["gw".to_owned(), format!("gw ({})", b.display())]);
     }
 
     #[test]

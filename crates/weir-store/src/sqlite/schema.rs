@@ -250,8 +250,10 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 pub(super) fn open(options: &StoreOptions) -> Result<(Connection, Files), StoreError> {
     let StoreOptions { path, group, retention, .. } = options;
     let io_failed = |error| StoreError::Io { path: path.clone(), error };
-    prepare(path, *group).map_err(io_failed)?;
+    let is_new = prepare(path, *group).map_err(io_failed)?;
     let mut files = Files::claim(path)?;
+    // Not before: who may read what another writes is the other's to say.
+    open_to(path, *group, is_new).map_err(io_failed)?;
     let failed = |error| StoreError::Sqlite { path: path.clone(), error };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -281,21 +283,33 @@ pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, Store
     Ok(found)
 }
 
-/// The folder and the files, for the gateway to write and for `group` to read.
-fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+/// The folder that the file lies in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the folder and the file where there are none; whether they are new.
+fn prepare(path: &Path, group: Option<u32>) -> io::Result<bool> {
+    let folder = folder_of(path);
+    let is_new = !path.exists();
     if !folder.exists() {
         fs::create_dir_all(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))?;
         share(folder, group)?;
-    } else if path.exists() && is_own(folder)? {
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    Ok(is_new)
+}
+
+/// Lets `group`, or nobody, read the files, and the folder if the store makes such.
+fn open_to(path: &Path, group: Option<u32>, is_new: bool) -> io::Result<()> {
+    let folder = folder_of(path);
+    if !is_new && is_own(folder)? {
         // It was made before there was this group.
         share(folder, group)?;
     }
     // SQLite gives -wal and -shm the owner, group and mode of the file beside them, when it makes
     // them.
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let mode = if group.is_some() { 0o640 } else { 0o600 };
     for end in ["", "-wal", "-shm"] {
         let file = beside(path, end);
@@ -378,10 +392,14 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store/gw-a.sqlite");
-        prepare(&path, None).unwrap();
+        let ready = |group: Option<u32>| {
+            let is_new = prepare(&path, group).unwrap();
+            open_to(&path, group, is_new).unwrap();
+        };
+        ready(None);
         let all = || ["", "-wal", "-shm"].map(|end| beside(&path, end));
         all().iter().skip(1).for_each(|it| fs::write(it, "").unwrap());
-        prepare(&path, Some(4242)).unwrap();
+        ready(Some(4242));
         let store = folder.path().join("store");
         assert_eq!(fs::metadata(&store).unwrap().gid(), 4242);
         for file in all() {
@@ -389,8 +407,27 @@ mod tests {
             assert_eq!((found.gid(), found.mode() & 0o777), (4242, 0o640), "{}", file.display());
         }
         fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
-        prepare(&path, Some(4343)).unwrap();
+        ready(Some(4343));
         assert_eq!(fs::metadata(&store).unwrap().gid(), 4242);
         assert_eq!(fs::metadata(&path).unwrap().gid(), 4343);
+    }
+
+    #[test]
+    fn who_does_not_get_a_store_leaves_it_to_its_readers() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            path: folder.path().join("gw-a.sqlite"),
+            group: Some(rustix::process::getegid().as_raw()),
+            retention: crate::sqlite::Retention {
+                size_bytes_max: 1 << 20,
+                records_s: 60,
+                minutes_s: 60,
+                hours_s: 60,
+            },
+        };
+        let _open = open(&options).unwrap();
+        let other = StoreOptions { group: None, ..options };
+        assert!(matches!(open(&other), Err(StoreError::Taken(_))));
+        assert_eq!(fs::metadata(&other.path).unwrap().mode() & 0o777, 0o640);
     }
 }
