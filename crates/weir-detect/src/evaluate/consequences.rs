@@ -336,7 +336,10 @@ impl Evaluator {
         let texts = self.texts(flow, scene.rules);
         let contexts = self.sets.found().to_vec();
         let alert = alert(index, blocked, flow, scene);
-        alerts.push(Alert { is_stream, transaction, texts, contexts, ..alert });
+        // Rules about packets hear later of what is spoken.
+        let spoken = if is_stream { scene.application } else { scene.heard };
+        let application = spoken.map(Protocol::name);
+        alerts.push(Alert { is_stream, application, transaction, texts, contexts, ..alert });
     }
 
     /// What a rule does now, which is something else while it matches too often.
@@ -588,7 +591,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
             Transport::Icmp { kind, code } => Some((kind, code)),
             _ => None,
         },
-        application: scene.application.map(Protocol::name),
+        application: None,
         flow: flow.view(scene.direction),
         is_stream: false,
         rdma: rdma_view(view),

@@ -213,8 +213,9 @@ impl Inspection<'_, '_> {
         let mut search: Search<'_> = search;
         if content.is_negated {
             let is_there = search.next(self.buffer.bytes).is_some();
-            // At an end that is not here yet, nothing is known to be absent.
-            let is_unknown = content.ends && self.buffer.is_open;
+            // At an end that is not here yet, nothing is known to be absent; a stream ends, for
+            // this, where it ends so far, as in Suricata.
+            let is_unknown = content.ends && self.buffer.goes_on;
             return if is_there || is_unknown { None } else { self.run(rest, here) };
         }
         if content.ends && self.buffer.goes_on {

@@ -438,7 +438,9 @@ impl<W: Write> Look<W> {
             has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
         }
         put_beside(&mut event, &self.flows.beside(&self.detector, packet));
-        let payload = stream.as_deref().unwrap_or(own);
+        // Who is in the way tells what the packet has, though it looks at what came before, too.
+        let said = stream.as_deref().filter(|_| !self.options.as_ips);
+        let payload = said.unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);
         let is_pass =
@@ -544,6 +546,7 @@ impl<W: Write> Look<W> {
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));
         }
+        self.put_marks(&mut event, packet, &[]);
         let headers = Headers::of(layer.bytes, &layer.parsed);
         event.insert("drop".into(), sink::drop_object(&headers, reason));
         let blocking = |it: &&Alert| it.blocked != Blocked::No;

@@ -32,7 +32,8 @@ pub(super) fn write(case: &Case, events: &[Value], folder: &Path) -> Result<()> 
     Ok(())
 }
 
-/// The events of eve.json: all, unless there are other logs beside it.
+/// The events of eve.json: all that were made, unless there are other logs beside it, and alerts
+/// only where they are among its kinds.
 pub(super) fn of_eve_json<'e>(
     case: &'e Case,
     events: &'e [Value],
@@ -40,9 +41,12 @@ pub(super) fn of_eve_json<'e>(
     let outputs = case.settings.get("outputs").and_then(Value::as_array);
     let logs: Vec<_> = outputs.into_iter().flatten().filter_map(|it| it.get("eve-log")).collect();
     let is_it = |log: &&&Value| log.get("filename").is_none_or(|it| it == "eve.json");
-    let own = logs.iter().find(is_it).filter(|_| logs.len() > 1);
-    let kinds = own.and_then(|it| it.get("types")).and_then(Value::as_array);
-    events.iter().filter(move |it| is_of(kinds, it))
+    let own = logs.iter().find(is_it).and_then(|it| it.get("types")).and_then(Value::as_array);
+    let kinds = own.filter(|_| logs.len() > 1);
+    let has_alerts = own.is_none_or(|it| names(it, &json!("alert")));
+    events
+        .iter()
+        .filter(move |it| is_of(kinds, it) && (has_alerts || it["event_type"] != "alert"))
 }
 
 /// Whether a log with these kinds has an event.

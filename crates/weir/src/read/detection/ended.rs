@@ -94,6 +94,7 @@ impl<W: Write> Look<W> {
             let mut event = sink::alert_event(&alert, &self.rules);
             let is_mapped = record.view.initiator.address.starts_with(&[0; 10]);
             event.insert("ip_v".into(), if is_mapped { 4 } else { 6 }.into());
+            event.insert("verdict".into(), json!({ "action": "alert" }));
             self.seen.alerts += 1;
             self.count("detect.alert");
             self.push_late(event, record.vlans);

@@ -215,6 +215,11 @@ impl<W: Write> Look<W> {
         let mut held: Vec<Held> = Vec::new();
         for (_, mut of_flow) in std::mem::take(&mut self.held) {
             of_flow.sort_by_key(|it| (it.alert.flow.to_server, it.alert.rule));
+            // The rest of a stream is looked at once.
+            of_flow.dedup_by(|later, one| {
+                let place = |it: &Held| (it.alert.flow.to_server, it.alert.rule);
+                place(later) == place(one) && self.rules.rule(one.alert.rule).is_of_stream()
+            });
             for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
             {
                 let lost = of_side.len().saturating_sub(most);
