@@ -31,7 +31,8 @@ pub(super) struct Heard {
 impl Heard {
     pub(super) fn of(digests: FileDigests, limits: &Limits) -> Self {
         let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
-        let bodies = limits.as_suricata.bodies.map(|kept| BodyWanted { digests, kept });
+        let cuts_files = limits.as_suricata.cuts_files;
+        let bodies = limits.as_suricata.bodies.map(|kept| BodyWanted { digests, kept, cuts_files });
         Self { said, bodies, choice: limits.as_suricata.applications, ..Self::default() }
     }
 

@@ -3,7 +3,7 @@
 #[cfg(doc)]
 use super::{Decision, Packet};
 use crate::application::ApplicationChoice;
-use crate::buffers::http::BODY_LEN;
+use crate::buffers::http::{BODY_LEN, Look};
 use crate::digest::FileDigests;
 
 /// Bounds of a detector's memory, and what it does where it cannot look.
@@ -92,6 +92,11 @@ pub struct AsSuricata {
     pub applications: ApplicationChoice,
     /// Bytes of a request's and of a response's body (HTTP) that are kept: no rule sees the rest.
     pub bodies: [usize; 2],
+    /// Whether rules look at bodies of HTTP when they are whole, not at each piece (Suricata's
+    /// `http-body-inline: no`).
+    pub waits_for_bodies: bool,
+    /// Whether files of HTTP are no longer than that.
+    pub cuts_files: bool,
     /// Whether what rules drop goes on, and is told of to its end (Suricata's IDS mode).
     pub only_tells: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
@@ -102,6 +107,17 @@ impl Limits {
     /// Whether rules look at each piece of what is said as it comes.
     pub(crate) fn is_hasty(&self) -> bool {
         self.sees_all || self.as_suricata.looks_at_pieces
+    }
+}
+
+impl Limits {
+    /// When rules look at bodies of HTTP.
+    pub(crate) fn looks_at_bodies(&self) -> Look {
+        match self.is_hasty() {
+            true if self.as_suricata.waits_for_bodies => Look::AtLast,
+            true => Look::Always,
+            false => Look::AtFirst,
+        }
     }
 }
 
@@ -145,6 +161,8 @@ impl Default for AsSuricata {
             looks_again: 0,
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
+            waits_for_bodies: false,
+            cuts_files: false,
             only_tells: false,
             tells_bodies: false,
         }

@@ -14,7 +14,8 @@ use weir_wire::bth::Opcode;
 use weir_wire::frame::Time;
 use weir_wire::parse::Encapsulation;
 
-use super::eve_record::{object, put_community_id, put_objects};
+pub use super::eve_record::object;
+use super::eve_record::{put_community_id, put_objects};
 use crate::names::Names;
 
 /// The lines that `alert` makes: `alert`, and `drop` where the packet went no further; each with

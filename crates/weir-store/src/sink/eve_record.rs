@@ -353,7 +353,7 @@ pub fn put_objects(event: &mut Event, objects: &[(&'static str, Object)]) {
 }
 
 /// An object as JSON.
-pub(super) fn object(told: &Object) -> Value {
+pub fn object(told: &Object) -> Value {
     told.iter()
         .map(|(name, value)| (name.to_owned(), converted(value)))
         .collect::<Map<_, _>>()

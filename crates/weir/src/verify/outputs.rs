@@ -44,9 +44,7 @@ pub(super) fn of_eve_json<'e>(
     let own = logs.iter().find(is_it).and_then(|it| it.get("types")).and_then(Value::as_array);
     let kinds = own.filter(|_| logs.len() > 1);
     let has_alerts = own.is_none_or(|it| names(it, &json!("alert")));
-    events
-        .iter()
-        .filter(move |it| is_of(kinds, it) && (has_alerts || it["event_type"] != "alert"))
+    events.iter().filter(move |it| is_of(kinds, it) && (has_alerts || it["event_type"] != "alert"))
 }
 
 /// Whether a log with these kinds has an event.

@@ -217,6 +217,8 @@ fn options(case: &Case) -> Options {
             applications: application_choice(case),
             tells_early: [true, !has_hassh(case)],
             bodies: bodies(case),
+            waits_for_bodies: waits_for_bodies(case),
+            cuts_files: true,
             only_tells: !case.is_inline,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()
@@ -469,9 +471,24 @@ fn bodies(case: &Case) -> [usize; 2] {
         let most = size(&case.setting(&name)?)?;
         usize::try_from(most).ok().map(|it| if it == 0 { BODY_MOST } else { it })
     };
-    let [of_request, of_response] = AsSuricata::default().bodies;
-    [limit("request").unwrap_or(of_request), limit("response").unwrap_or(of_response)]
+    // Suricata's own settings say more than its program has where none do.
+    let unsaid = if case.has_settings { BODY_UNSAID } else { AsSuricata::default().bodies[0] };
+    [limit("request").unwrap_or(unsaid), limit("response").unwrap_or(unsaid)]
 }
+
+/// Whether rules look at bodies when they are whole although the case is inline: Suricata's own
+/// settings say otherwise, its program does not.
+fn waits_for_bodies(case: &Case) -> bool {
+    let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.http-body-inline"));
+    match said.as_deref() {
+        Some("auto" | "yes") => false,
+        Some(_) => true,
+        None => case.has_settings,
+    }
+}
+
+/// Bytes of a body that Suricata keeps where no settings say so.
+const BODY_UNSAID: usize = 4096;
 
 /// Bytes of a body where its kept length has no limit.
 const BODY_MOST: usize = 16 << 20;

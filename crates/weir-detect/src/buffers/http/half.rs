@@ -19,17 +19,30 @@ const BODY_STEP: usize = 16 * 1024;
 /// body.
 const FIELDS_LEN_MAX: usize = 64 * 1024;
 
+/// When rules look at what came of a body, beside whenever much more of it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// With each piece.
+    Always,
+    /// With the first piece, and when no more of it comes.
+    AtFirst,
+    /// When no more of it comes, or is kept.
+    AtLast,
+}
+
 /// What is wanted of the bodies of a side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyWanted {
     pub(crate) digests: FileDigests,
     /// Bytes of each that are kept.
     pub(crate) kept: usize,
+    /// Files are no longer than that.
+    pub(crate) cuts_files: bool,
 }
 
 impl Default for BodyWanted {
     fn default() -> Self {
-        Self { digests: FileDigests::default(), kept: BODY_LEN }
+        Self { digests: FileDigests::default(), kept: BODY_LEN, cuts_files: false }
     }
 }
 
@@ -309,10 +322,12 @@ impl Half {
             }
             is_bomb.then_some(AppEvent::HttpBomb)
         } else {
-            digester.iter_mut().for_each(|it| it.update(bytes));
-            self.body_size += bytes.len() as u64;
             let room = body_len_max.saturating_sub(body.len());
-            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            let kept = &bytes[..bytes.len().min(room)];
+            let of_file = if wanted.cuts_files { kept } else { bytes };
+            digester.iter_mut().for_each(|it| it.update(of_file));
+            self.body_size += of_file.len() as u64;
+            body.extend_from_slice(kept);
             None
         };
         self.form.iter_mut().for_each(|it| it.grow(body));
@@ -336,12 +351,16 @@ impl Half {
         digester.map(|it| it.digests()).unwrap_or_default()
     }
 
-    pub(super) fn fresh(&mut self, is_inline: bool) -> Fresh {
+    pub(super) fn fresh(&mut self, when: Look) -> Fresh {
         let headers = !std::mem::replace(&mut self.headers_looked_at, true);
         let grown = self.body.len() - self.looked_at;
         let is_over = self.is_complete || self.is_cut;
-        let is_due =
-            grown > 0 && (is_inline || is_over || grown >= BODY_STEP || self.looked_at == 0);
+        let is_due = match when {
+            Look::Always => true,
+            Look::AtFirst => is_over || grown >= BODY_STEP || self.looked_at == 0,
+            Look::AtLast => is_over || grown >= BODY_STEP || self.body.len() >= self.body_len_max,
+        };
+        let is_due = is_due && grown > 0;
         let body = is_due.then(|| std::mem::replace(&mut self.looked_at, self.body.len()));
         Fresh { headers, body }
     }

@@ -25,7 +25,7 @@ use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::ruleset::Successors;
 pub(crate) use begin::{begins, begins_with_any_method, behind_blanks};
-pub(crate) use half::{BODY_LEN, BodyWanted, Fresh, Half};
+pub(crate) use half::{BODY_LEN, BodyWanted, Fresh, Half, Look};
 use head::{Search, body_of, chunk_digits, is_framed, upgrade_of};
 use transaction::begins_response;
 pub(crate) use transaction::{Transaction, is_body, is_of_line};

@@ -1,6 +1,6 @@
 //! A request and its response, and the buffers that rules know of them.
 
-use super::half::{Fresh, Half, Head};
+use super::half::{Fresh, Half, Head, Look};
 use super::http2::{Frames, Header, tell};
 use super::odd::is_space;
 use super::{joined, told};
@@ -149,10 +149,10 @@ impl Transaction {
 
     /// What is new of a side since this was asked last. Inline no byte waits for others: it would
     /// be gone.
-    pub(crate) fn fresh(&mut self, side: usize, is_inline: bool) -> Fresh {
+    pub(crate) fn fresh(&mut self, side: usize, when: Look) -> Fresh {
         let frames = self.stream.as_mut().map(|it| &mut it.1[side]);
         let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
-        let fresh = self.half_mut(side).map(|it| it.fresh(is_inline)).unwrap_or_default();
+        let fresh = self.half_mut(side).map(|it| it.fresh(when)).unwrap_or_default();
         Fresh { headers: fresh.headers || of_frames, ..fresh }
     }
 

@@ -218,7 +218,20 @@ impl<W: Write> Look<W> {
         }
         for mut event in told {
             event.insert("timestamp".into(), sink::timestamp(self.last).into());
+            self.answer(&mut event, packet);
             self.push_with_packet(event);
+        }
+    }
+
+    /// A file that was sent with a request tells of what has come of the answer by now.
+    fn answer(&self, event: &mut Event, packet: &Packet<'_>) {
+        let Some(number) = event.get("fileinfo").and_then(|it| it["tx_id"].as_u64()) else {
+            return;
+        };
+        if let Some((("http", now), _)) = self.flows.object(&self.detector, packet, number)
+            && let Some(told) = event.get_mut("http")
+        {
+            *told = sink::object(&now);
         }
     }
 }
