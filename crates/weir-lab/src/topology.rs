@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,7 @@ impl Lab {
     /// # Errors
     /// No privilege, a tool is missing, or the kernel refuses; what was made is removed again.
     pub fn build(plan: Plan) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "a lab needs root (network namespaces)");
         crate::process::require(&["ip", "tc", "ethtool", "setpriv"])?;
         if plan.host_mtu.max(plan.wire_mtu) > MTU_MAX || plan.host_mtu.min(plan.wire_mtu) < 1280 {
             bail!("an MTU of the lab lies between 1280 (IPv6) and {MTU_MAX}");

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use weir_port::{
     FrameFilter, KernelFilter, ListenOptions, PacketListener, Port, PortCounters, RETIRE_AFTER_MS,
@@ -12,6 +12,8 @@ use weir_port::{
 };
 use weir_store::clock;
 use weir_wire::frame::Frame;
+
+use crate::daemon::control::lock::gateway_on;
 
 /// The longest wait for a packet, so that signals and times are seen.
 pub const WAIT: Duration = Duration::from_millis(100);
@@ -84,6 +86,12 @@ impl Source {
             let ring_bytes = listening.ring_bytes.unwrap_or(packet_ring) as usize;
             let options = ListenOptions { ring_bytes, promiscuous, filter };
             return Ok(Self::Packet(Box::new(PacketListener::open(interface, &options)?)));
+        }
+        if let Some(process) = gateway_on(interface) {
+            bail!(
+                "{interface} belongs to a gateway that runs (process {process}), which would get no \
+                 packets of it any more: capture there without --driver xdp"
+            );
         }
         let options = XdpOptions {
             promiscuous,

@@ -27,7 +27,7 @@ lines before they are enforced; `weir access test` says what they would deny of 
 Connections need no line of their own, answers neither.
 
 Examples:
-  weir capture pf0hpf -w monday.pcapng --seconds 3600
+  weir capture -i pf0hpf -w monday.pcapng --seconds 3600
   weir access learn monday.pcapng -o lines.toml
   weir access learn --gateway gw-a --last 7d -o lines.toml
   weir access learn

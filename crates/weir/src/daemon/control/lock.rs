@@ -110,18 +110,32 @@ pub fn name_lock(settings: &Settings, patience: Duration) -> Result<Locks> {
 /// # Errors
 /// As [`Locks::take`].
 pub fn port_locks(settings: &Settings, patience: Duration) -> Result<Locks> {
-    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    let namespace: String =
-        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let interfaces = settings.pairs.iter().flat_map(|pair| [&pair.host, &pair.wire]);
-    // By whatever name they are configured.
-    let kernel_name = |name: &String| Interface::find(name).and_then(|it| it.kernel_name());
-    let interfaces = interfaces.map(|name| kernel_name(name).unwrap_or_else(|_| name.clone()));
-    let names: Vec<String> = interfaces.map(|name| format!("port-{name}-{namespace}")).collect();
+    let names: Vec<String> = interfaces.map(|name| port_name(name)).collect();
     let directory = Path::new(PORTS_DIR);
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {PORTS_DIR}; are you root?"))?;
     Locks::take(directory, &names, patience)
+}
+
+/// The name of an interface's lock, by whatever name the interface is called.
+fn port_name(interface: &str) -> String {
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let namespace: String =
+        namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let kernel_name = Interface::find(interface).and_then(|it| it.kernel_name());
+    let name = kernel_name.unwrap_or_else(|_| interface.to_owned());
+    format!("port-{name}-{namespace}")
+}
+
+/// The process of the gateway that an interface belongs to, if one runs on it.
+pub fn gateway_on(interface: &str) -> Option<String> {
+    let path = Path::new(PORTS_DIR).join(format!("{}.lock", port_name(interface)));
+    let file = File::open(path).ok()?;
+    let Err(TryLockError::WouldBlock) = file.try_lock_shared() else { return None };
+    let mut owner = String::new();
+    let _ = (&file).take(64).read_to_string(&mut owner);
+    Some(owner.trim().to_owned())
 }
 
 #[cfg(test)]
