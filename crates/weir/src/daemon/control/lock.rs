@@ -2,10 +2,10 @@
 //! state directory, and one per interface, where all gateways of the machine look. They are held as
 //! long as the process lives; a killed process loses its locks by itself.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -23,10 +23,18 @@ const PORTS_DIR: &str = "/run/weir";
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Locks that the process holds.
+/// Locks that the process holds. Their files go with them.
 #[derive(Debug)]
 pub struct Locks {
-    files: Vec<File>,
+    files: Vec<(PathBuf, File)>,
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        for (path, _) in &self.files {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 impl Locks {
@@ -43,15 +51,30 @@ impl Locks {
     }
 }
 
-fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<File> {
+fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<(PathBuf, File)> {
     let path = run_dir.join(format!("{name}.lock"));
-    let mut file = OpenOptions::new()
+    // One that its owner removed meanwhile is nobody's lock any more.
+    let mut file = loop {
+        let file = lock(&path, name, until)?;
+        let found = fs::metadata(&path).ok();
+        if found.is_some_and(|it| file.metadata().is_ok_and(|own| own.ino() == it.ino())) {
+            break file;
+        }
+    };
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok((path, file))
+}
+
+fn lock(path: &Path, name: &str, until: Instant) -> Result<File> {
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(&path)
+        .open(path)
         .with_context(|| format!("cannot open the lock file {}; are you root?", path.display()))?;
     let locked = loop {
         match file.try_lock() {
@@ -60,7 +83,7 @@ fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<File> {
         }
     };
     match locked {
-        Ok(()) => {}
+        Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
             let _ = (&file).take(64).read_to_string(&mut owner);
@@ -70,13 +93,9 @@ fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<File> {
             );
         }
         Err(TryLockError::Error(error)) => {
-            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
         }
     }
-    file.set_len(0)?;
-    file.seek(SeekFrom::Start(0))?;
-    writeln!(file, "{}", std::process::id())?;
-    Ok(file)
 }
 
 /// Nobody else runs a gateway of this name, or on these ports, while it is held. Does not wait.
@@ -100,7 +119,8 @@ pub fn name_lock(settings: &Settings, patience: Duration) -> Result<Locks> {
     let state_dir = &settings.gateway.state_dir;
     // Where there is none, nobody has state there.
     if state_dir.is_dir() && state_dir != run_dir {
-        locks.files.extend(Locks::take(state_dir, names, patience)?.files);
+        let mut others = Locks::take(state_dir, names, patience)?;
+        locks.files.append(&mut others.files);
     }
     Ok(locks)
 }
@@ -157,7 +177,11 @@ mod tests {
             std::thread::sleep(3 * LOOK);
             assert!(!waiting.is_finished());
             drop(first);
-            waiting.join().unwrap().unwrap();
+            let second = waiting.join().unwrap().unwrap();
+            // It is the one that others find.
+            assert!(take(&names, Duration::ZERO).is_err());
+            drop(second);
         });
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
     }
 }
