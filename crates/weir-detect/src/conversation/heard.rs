@@ -5,7 +5,7 @@ use crate::application::unit::Said;
 use crate::application::{ApplicationChoice, Parser};
 use crate::buffers::http::BodyWanted;
 use crate::decode::Event;
-use crate::detector::Limits;
+use crate::detector::{AsSuricata, Limits};
 use crate::digest::FileDigests;
 use crate::frame::Frame;
 use crate::rule::Protocol;
@@ -31,8 +31,8 @@ pub(super) struct Heard {
 impl Heard {
     pub(super) fn of(digests: FileDigests, limits: &Limits) -> Self {
         let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
-        let cuts_files = limits.as_suricata.cuts_files;
-        let bodies = limits.as_suricata.bodies.map(|kept| BodyWanted { digests, kept, cuts_files });
+        let AsSuricata { cuts_files, keeps_separators, bodies, .. } = limits.as_suricata;
+        let bodies = bodies.map(|kept| BodyWanted { digests, kept, cuts_files, keeps_separators });
         Self { said, bodies, choice: limits.as_suricata.applications, ..Self::default() }
     }
 

@@ -218,6 +218,7 @@ fn options(case: &Case) -> Options {
             tells_early: [true, !has_hassh(case)],
             bodies: bodies(case),
             waits_for_bodies: waits_for_bodies(case),
+            keeps_separators: keeps_separators(case),
             cuts_files: true,
             only_tells: !case.is_inline,
             tells_bodies: ["http-body", "http-body-printable"]
@@ -485,6 +486,13 @@ fn waits_for_bodies(case: &Case) -> bool {
         Some(_) => true,
         None => case.has_settings,
     }
+}
+
+/// Whether separators in paths stay as they are: Suricata's own settings name a server that it takes
+/// for all (`personality: IDS`), its program does not.
+fn keeps_separators(case: &Case) -> bool {
+    let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.personality"));
+    said.is_none() && case.has_settings
 }
 
 /// Bytes of a body that Suricata keeps where no settings say so.

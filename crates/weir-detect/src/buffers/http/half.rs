@@ -30,19 +30,26 @@ pub(crate) enum Look {
     AtLast,
 }
 
-/// What is wanted of the bodies of a side.
+/// What is wanted of the messages of a side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyWanted {
     pub(crate) digests: FileDigests,
-    /// Bytes of each that are kept.
+    /// Bytes of each body that are kept.
     pub(crate) kept: usize,
     /// Files are no longer than that.
     pub(crate) cuts_files: bool,
+    /// Separators in a request's path stay as they are.
+    pub(crate) keeps_separators: bool,
 }
 
 impl Default for BodyWanted {
     fn default() -> Self {
-        Self { digests: FileDigests::default(), kept: BODY_LEN, cuts_files: false }
+        Self {
+            digests: FileDigests::default(),
+            kept: BODY_LEN,
+            cuts_files: false,
+            keeps_separators: false,
+        }
     }
 }
 
@@ -152,7 +159,8 @@ impl Half {
             None => (rest.to_vec(), Vec::new()),
         };
         // What a tunnel is asked for leads nowhere else.
-        half.normalized = if method == b"CONNECT" { Vec::new() } else { uri::normalized(&target) };
+        half.normalized =
+            if method == b"CONNECT" { Vec::new() } else { uri::normalized(&target, false) };
         half.method = method;
         half.target = target;
         half.protocol = protocol;
@@ -160,6 +168,13 @@ impl Half {
             half.form = half.header(b"content-type").and_then(Form::of).map(Box::new);
         }
         half
+    }
+
+    /// Takes a request's path with its separators as they are.
+    pub(super) fn keep_separators(&mut self) {
+        if self.method != b"CONNECT" {
+            self.normalized = uri::normalized(&self.target, true);
+        }
     }
 
     /// A message of HTTP/2: names that begin with a colon stand for its first line. Whether there

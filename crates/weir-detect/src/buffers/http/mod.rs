@@ -454,7 +454,10 @@ impl Connection {
 
     /// A request's head, and what came behind it.
     fn request(&mut self, head: &[u8], behind: &[u8], progressed: &mut Vec<u64>) {
-        let half = Half::request(head);
+        let mut half = Half::request(head);
+        if self.wanted[0].keeps_separators {
+            half.keep_separators();
+        }
         let expect = body_of(&half, false);
         self.has_failed |= !is_framed(&half, false);
         let is_tunnel = half.method.as_slice() == b"CONNECT";

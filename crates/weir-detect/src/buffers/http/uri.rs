@@ -1,12 +1,13 @@
 //! A request's target as servers understand it: decoded, its path put straight.
 
-/// `raw` without scheme and host, percent signs decoded, `.`, `..`, `//` and backslashes resolved.
-pub(super) fn normalized(raw: &[u8]) -> Vec<u8> {
+/// `raw` without scheme and host, percent signs decoded, `.`, `..`, `//` and backslashes resolved;
+/// with `keeps_separators`, a backslash, `%2f` and `//` stay in the path as they are.
+pub(super) fn normalized(raw: &[u8], keeps_separators: bool) -> Vec<u8> {
     let target = without_authority(raw);
     let query_at = target.iter().position(|it| matches!(it, b'?' | b'#')).unwrap_or(target.len());
     let (path, query) = target.split_at(query_at);
-    let mut normalized = straightened(&decoded(path));
-    normalized.extend(decoded(query));
+    let mut normalized = straightened(&decoded(path, keeps_separators), keeps_separators);
+    normalized.extend(decoded(query, false));
     normalized
 }
 
@@ -62,7 +63,7 @@ fn is_of_scheme(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(byte)
 }
 
-fn decoded(bytes: &[u8]) -> Vec<u8> {
+fn decoded(bytes: &[u8], keeps_separators: bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(bytes.len());
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut rest = bytes;
@@ -71,8 +72,13 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
         if let (b'%', [high, low, after @ ..]) = (byte, behind)
             && let (Some(high), Some(low)) = (digit(*high), digit(*low))
         {
-            decoded.push((high << 4 | low) as u8);
-            rest = after;
+            match (high << 4 | low) as u8 {
+                b'/' | b'\\' if keeps_separators => decoded.push(*byte),
+                byte => {
+                    decoded.push(byte);
+                    rest = after;
+                }
+            }
         } else if let (b'%', [b'u' | b'U', wide @ ..]) = (byte, behind)
             && let Some((byte, after)) = of_wide(wide)
         {
@@ -100,10 +106,11 @@ fn of_wide(digits: &[u8]) -> Option<(u8, &[u8])> {
 
 /// A path without dots for segments (RFC 3986 s5.2.4), each separator one slash. As Suricata has
 /// it, the slash before such dots at its end is lost: nothing is left of `/.`.
-fn straightened(path: &[u8]) -> Vec<u8> {
+fn straightened(path: &[u8], keeps_separators: bool) -> Vec<u8> {
     let mut slashed: Vec<u8> = Vec::with_capacity(path.len());
-    for byte in path.iter().map(|it| if *it == b'\\' { b'/' } else { *it }) {
-        if !(byte == b'/' && slashed.ends_with(b"/")) {
+    let is_turned = |byte: u8| byte == b'\\' && !keeps_separators;
+    for byte in path.iter().map(|it| if is_turned(*it) { b'/' } else { *it }) {
+        if keeps_separators || !(byte == b'/' && slashed.ends_with(b"/")) {
             slashed.push(byte);
         }
     }
@@ -172,7 +179,7 @@ mod tests {
             ("/%2F..%2F", ""),
             ("/%u0041%uff21%u2603b", "/AA?b"),
         ] {
-            let found = normalized(raw.as_bytes());
+            let found = normalized(raw.as_bytes(), false);
             assert_eq!(String::from_utf8(found).unwrap(), expected, "{raw}");
         }
         assert_eq!(authority(b"http://a.b:80/x").map(host_of), Some(b"a.b".as_slice()));
