@@ -48,9 +48,16 @@ impl<W: Write> Look<W> {
         self.counts.flow(&record);
         let over = Some(record.vlans);
         let left = self.waiting.end(id);
-        left.into_iter().for_each(|it| self.push_late(it, record.vlans));
+        // Nobody answered who could have taken in what was said.
+        let Options { waits, midstream, as_ips, .. } = self.options;
+        let begins = record.protocol == TCP && !record.is_midstream;
+        let is_unheard = waits && !midstream && begins && record.view.packets[1] == 0;
+        match is_unheard {
+            true => record.application = None,
+            false => left.into_iter().for_each(|it| self.push_late(it, record.vlans)),
+        }
         // Of what was dropped nobody knows how it would have ended.
-        if !(record.is_dropped && self.options.as_ips) {
+        if !is_unheard && !(record.is_dropped && as_ips) {
             record.http.iter().for_each(|it| self.http(it, over));
             record.units.iter().for_each(|it| self.unit(it, over));
             record.applications.iter().for_each(|it| self.application(it, over));
