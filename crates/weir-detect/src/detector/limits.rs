@@ -95,6 +95,8 @@ pub struct AsSuricata {
     /// Whether rules look at bodies of HTTP when they are whole, not at each piece (Suricata's
     /// `http-body-inline: no`).
     pub waits_for_bodies: bool,
+    /// Whether a rule of `<>` alerts for each of its directions where both are as it says.
+    pub tells_both_ways: bool,
     /// Whether backslashes, `%2f` and `//` in paths of HTTP stay as they are.
     pub keeps_separators: bool,
     /// Whether files of HTTP are no longer than that.
@@ -164,6 +166,7 @@ impl Default for AsSuricata {
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
             waits_for_bodies: false,
+            tells_both_ways: false,
             keeps_separators: false,
             cuts_files: false,
             only_tells: false,

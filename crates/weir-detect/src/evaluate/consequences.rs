@@ -339,7 +339,17 @@ impl Evaluator {
         // Rules about packets hear later of what is spoken.
         let spoken = if is_stream { scene.application } else { scene.heard };
         let application = spoken.map(Protocol::name);
-        alerts.push(Alert { is_stream, application, transaction, texts, contexts, ..alert });
+        let alert = Alert { is_stream, application, transaction, texts, contexts, ..alert };
+        if self.limits.as_suricata.tells_both_ways {
+            let header = &scene.rules.rule(index).header;
+            let place = |it: &End| (u128::from_be_bytes(it.address), it.port);
+            let (from, to) = (place(&alert.source), place(&alert.destination));
+            let has_ports = scene.view.is_tcp() || scene.view.is_of(Protocol::Udp);
+            if header.is_twice(from, to, has_ports) {
+                alerts.push(alert.clone());
+            }
+        }
+        alerts.push(alert);
     }
 
     /// What a rule does now, which is something else while it matches too often.

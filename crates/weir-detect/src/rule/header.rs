@@ -248,6 +248,15 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// Whether it is for a packet between these twice: its two directions differ, and both are as
+    /// it says.
+    pub(crate) fn is_twice(&self, from: (u128, u16), to: (u128, u16), has_ports: bool) -> bool {
+        self.is_both_ways
+            && (self.source != self.destination || self.source_ports != self.destination_ports)
+            && self.is_between(from, to, has_ports)
+            && self.is_between(to, from, has_ports)
+    }
+
     /// Whether addresses and ports are as it says of a packet between these.
     pub(crate) fn is_between(&self, from: (u128, u16), to: (u128, u16), has_ports: bool) -> bool {
         let fits_port = |ports: &Ranges, port: u16| {

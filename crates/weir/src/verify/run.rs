@@ -218,6 +218,7 @@ fn options(case: &Case) -> Options {
             tells_early: [true, !has_hassh(case)],
             bodies: bodies(case),
             waits_for_bodies: waits_for_bodies(case),
+            tells_both_ways: true,
             keeps_separators: keeps_separators(case),
             cuts_files: true,
             only_tells: !case.is_inline,
