@@ -63,7 +63,9 @@ impl Session {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        match segment.sequence == own.next {
+        // Its FIN took a number.
+        let is_behind_fin = own.has_ended && segment.sequence == own.next.wrapping_add(1);
+        match segment.sequence == own.next || is_behind_fin {
             true => self.close(segment),
             false => self.is_refused = true,
         }
