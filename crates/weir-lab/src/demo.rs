@@ -334,8 +334,8 @@ fn send(lab: &Lab, kind: Kind) -> Result<Outcome> {
         }
         _ => {
             let mut frames = planned(kind, BYPASS_FRAMES)?;
-            // Longer ones find no room for what a seal adds; and where RDMA's longest do not, gateways
-            // lower the path MTU that managers' messages agree on.
+            // Longer ones find no room for what a seal adds; and where RDMA's longest do not,
+            // gateways lower the path MTU that managers' messages agree on.
             let fits = lab.plan().wire_mtu as usize + ETHERNET_LEN - SEAL_LEN;
             let longest = frames.iter().map(|it| it.bytes.len()).max().unwrap_or_default();
             let is_small = longest > fits;

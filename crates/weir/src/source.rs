@@ -89,8 +89,8 @@ impl Source {
         }
         if let Some(process) = gateway_on(interface) {
             bail!(
-                "{interface} belongs to a gateway that runs (process {process}), which would get no \
-                 packets of it any more: capture there without --driver xdp"
+                "{interface} belongs to a gateway that runs (process {process}), which would get \
+                 no packets of it any more: capture there without --driver xdp"
             );
         }
         let options = XdpOptions {

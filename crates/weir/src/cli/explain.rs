@@ -247,8 +247,8 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
              `conflicts = \"pass\"` in [rules.exceptions] lets them go on."
         }
         DropReason::StreamConflict => {
-            "honest senders repeat what they sent, within the window, hardly one sends urgent data, \
-             and none begins eight RDMA messages on one queue pair and ends none: \
+            "honest senders repeat what they sent, within the window, hardly one sends urgent \
+             data, and none begins eight RDMA messages on one queue pair and ends none: \
              somebody hides, or a middlebox changes data. \
              `conflicts = \"pass\"` in [rules.exceptions] lets it go on."
         }

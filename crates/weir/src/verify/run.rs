@@ -489,8 +489,8 @@ fn waits_for_bodies(case: &Case) -> bool {
     }
 }
 
-/// Whether separators in paths stay as they are: Suricata's own settings name a server that it takes
-/// for all (`personality: IDS`), its program does not.
+/// Whether separators in paths stay as they are: Suricata's own settings name a server that it
+/// takes for all (`personality: IDS`), its program does not.
 fn keeps_separators(case: &Case) -> bool {
     let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.personality"));
     said.is_none() && case.has_settings

@@ -194,7 +194,7 @@ fn packets_and_flows_are_told_of_as_by_suricata() {
 
 /// What Suricata 8.0.7 makes of a connection that is taken up late, and of rules that go for the
 /// rest of one: it was asked.
-const FATES: [(&str, &str, &str); 7] = [
+const FATES: [(&str, &str, &str); 8] = [
     (
         "bypassed",
         "alert ip any any -> any any (sid:1;)",
@@ -227,11 +227,22 @@ checks:
 ",
     ),
     (
+        "both-ways",
+        "alert ip any any <> 0.0.0.0/0 any (sid:1;)\n\
+         alert tcp any any -> any any (content:!\"zz\"; endswith; sid:2;)",
+        "args: [-k none, --set stream.midstream=true]
+checks:
+  - filter: {count: 2, match: {event_type: alert, alert.signature_id: 1, pcap_cnt: 1}}
+  - filter: {count: 1, match: {event_type: alert, alert.signature_id: 2}}
+",
+    ),
+    (
         "each-packet-ips",
         "alert ip any any -> any any (sid:1;)",
         "args: [-k none, --set stream.midstream=true, --set stream.midstream-policy=drop-packet]
 checks:
-  - filter: {count: 3, match: {event_type: drop, drop.reason: stream midstream}}
+  - filter: {count: 2, match: {event_type: drop, drop.reason: stream midstream}}
+  - stats: {ips.blocked: 3}
   - filter: {count: 0, match: {event_type: http}}
   - filter: {count: 1, match: {event_type: flow, flow.alerted: false, flow.state: new}}
 ",
@@ -293,7 +304,7 @@ fn late_connections_and_the_rest_of_flows_go_as_by_suricata() {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["passed"], 6, "{report:#}");
+    assert_eq!(report["passed"], FATES.len(), "{report:#}");
 }
 
 /// What Suricata 8.0.7 makes of SSH behind both sides' `NEWKEYS`, by `encryption-handling`:
@@ -419,6 +430,79 @@ fn segments_without_a_place_in_their_connection_are_dropped_inline_as_by_suricat
     let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["passed"], 2, "{report:#}");
+}
+
+#[test]
+fn bodies_have_the_limits_of_suricatas_program_where_settings_name_none() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits");
+    let said = format!(
+        "tcp 80\n> POST /a%2fb HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 5000\\r\\n\\r\\n{}\n\
+         < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n",
+        "x".repeat(5000)
+    );
+    let limits = "app-layer: {protocols: {http: {libhtp: {default-config: {personality: IDS, \
+                  request-body-limit: 0}}}}}\n";
+    for (name, settings, size, path) in [("own", "", 4096, "a%2fb"), ("said", limits, 5000, "a/b")]
+    {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        write_capture(&folder.join("in.pcap"), &frames(&said));
+        let rule =
+            format!("alert http any any -> any any (http.uri; content:\"{path}\"; sid:1;)\n");
+        std::fs::write(folder.join("test.rules"), rule).unwrap();
+        let yaml = format!(
+            "outputs:\n  - eve-log: {{enabled: yes, filetype: regular, filename: eve.json, types: \
+             [alert, files]}}\n{settings}"
+        );
+        std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+        // What is told of the file has the answer, which came meanwhile.
+        let test = format!(
+            "args: [-k none]\nchecks:\n  \
+             - filter: {{count: 1, match: {{event_type: fileinfo, fileinfo.size: {size}, \
+             fileinfo.filename: /{path}, http.status: 200}}}}\n  \
+             - filter: {{count: 1, match: {{event_type: alert}}}}\n"
+        );
+        std::fs::write(folder.join("test.yaml"), test).unwrap();
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], 2, "{report:#}");
+}
+
+#[test]
+fn a_reset_behind_its_own_fin_ends_a_connection_inline() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("behind-fin-ips");
+    std::fs::create_dir_all(&folder).unwrap();
+    let segments: [(bool, [u32; 2], u8, &[u8]); 7] = [
+        (false, [10, 0], 0x02, b""),
+        (true, [20, 11], 0x12, b""),
+        (false, [11, 21], 0x10, b""),
+        (true, [21, 11], 0x11, b""),
+        (false, [11, 22], 0x18, b"more"),
+        (true, [22, 0], 0x04, b""),
+        (true, [40, 0], 0x04, b""),
+    ];
+    let frames =
+        segments.map(|(is_answer, numbers, flags, data)| segment(is_answer, numbers, flags, data));
+    write_capture(&folder.join("in.pcap"), &frames[..6]);
+    std::fs::write(folder.join("test.rules"), "").unwrap();
+    let yaml = "outputs:\n  - eve-log: {enabled: yes, filetype: regular, filename: eve.json, \
+                types: [flow, {drop: {flows: all}}]}\n";
+    std::fs::write(folder.join("suricata.yaml"), yaml).unwrap();
+    let test = "args: [-k none]\nchecks:\n  \
+                - filter: {count: 0, match: {event_type: drop}}\n  \
+                - filter: {count: 1, match: {event_type: flow, tcp.state: closed}}\n";
+    std::fs::write(folder.join("test.yaml"), test).unwrap();
+    let passes = || {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["passed"] == 1
+    };
+    assert!(passes());
+    // One with any other number is none.
+    write_capture(&folder.join("in.pcap"), &[&frames[..5], &frames[6..]].concat());
+    assert!(!passes());
 }
 
 #[test]

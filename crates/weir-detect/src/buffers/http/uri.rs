@@ -147,6 +147,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn separators_may_stay_as_they_are() {
+        let kept = |raw: &str| String::from_utf8(normalized(raw.as_bytes(), true)).unwrap();
+        assert_eq!(kept("/a%2fb/%61%5c"), "/a%2fb/a%5c");
+        assert_eq!(kept("//a\\b///c/../d?x=%2F"), "//a\\b///d?x=/");
+    }
+
+    #[test]
     fn targets_are_decoded_and_put_straight() {
         for (raw, expected) in [
             ("/a/b", "/a/b"),

@@ -57,7 +57,7 @@ impl<W: Write> Look<W> {
             false => left.into_iter().for_each(|it| self.push_late(it, record.vlans)),
         }
         // Of what was dropped nobody knows how it would have ended.
-        if !is_unheard && !(record.is_dropped && as_ips) {
+        if !(is_unheard || record.is_dropped && as_ips) {
             record.http.iter().for_each(|it| self.http(it, over));
             record.units.iter().for_each(|it| self.unit(it, over));
             record.applications.iter().for_each(|it| self.application(it, over));
