@@ -459,7 +459,11 @@ impl Kind {
                 }
                 let address = <[u8; 16]>::try_from(value).map(Ipv6Addr::from);
                 let address = address.unwrap_or(Ipv6Addr::UNSPECIFIED);
-                address.to_canonical().to_string()
+                match address.to_canonical() {
+                    IpAddr::V4(v4) => v4.to_string(),
+                    // In full, as Suricata writes it.
+                    IpAddr::V6(v6) => v6.segments().map(|it| format!("{it:04x}")).join(":"),
+                }
             }
         }
     }

@@ -83,7 +83,7 @@ fn what_is_written_is_what_was_read() {
         (Kind::String, "YWJj"),
         (Kind::Md5, "d41d8cd98f00b204e9800998ecf8427e"),
         (Kind::Ip, "10.0.0.1"),
-        (Kind::Ip, "2001:db8::1"),
+        (Kind::Ip, "2001:0db8:0000:0000:0000:0000:0000:0001"),
         (Kind::Ipv4, "192.0.2.7"),
     ] {
         assert_eq!(kind.line(&kind.written(line).unwrap()), line);

@@ -493,7 +493,10 @@ fn waits_for_bodies(case: &Case) -> bool {
 /// takes for all (`personality: IDS`), its program does not.
 fn keeps_separators(case: &Case) -> bool {
     let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.personality"));
-    said.is_none() && case.has_settings
+    match said.as_deref() {
+        Some(server) => server == "Minimal",
+        None => case.has_settings,
+    }
 }
 
 /// Bytes of a body that Suricata keeps where no settings say so.

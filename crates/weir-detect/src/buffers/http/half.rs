@@ -82,6 +82,8 @@ pub(crate) struct Half {
     pub(super) body: Vec<u8>,
     /// Bytes of it that are kept, at most: no rule sees the rest.
     body_len_max: usize,
+    /// A file ends there, too.
+    is_cut_there: bool,
     /// Bytes of the whole body so far, those that are not kept too.
     pub(super) body_size: u64,
     /// Bytes of it as they were sent: compressed, and with the lines around chunks.
@@ -325,13 +327,18 @@ impl Half {
         self.sent += bytes.len() as u64;
         if self.body_size == 0 && self.digester.is_none() {
             self.digester = Digester::of(wanted.digests);
-            self.body_len_max = wanted.kept;
+            (self.body_len_max, self.is_cut_there) = (wanted.kept, wanted.cuts_files);
         }
-        let Self { inflate, body, body_len_max, digester, .. } = self;
+        let Self { inflate, body, body_len_max, is_cut_there, digester, .. } = self;
         let event = if let Some(inflate) = inflate {
-            let is_bomb = inflate.take(bytes, body, *body_len_max, digester.as_deref_mut());
+            let before = body.len();
+            let of_all = digester.as_deref_mut().filter(|_| !*is_cut_there);
+            let is_bomb = inflate.take(bytes, body, *body_len_max, of_all);
             self.body_size = inflate.made() as u64;
-            if !inflate.is_whole() {
+            if *is_cut_there {
+                digester.iter_mut().for_each(|it| it.update(&body[before..]));
+                self.body_size = body.len() as u64;
+            } else if !inflate.is_whole() {
                 // Nobody knows the rest.
                 *digester = None;
             }
@@ -339,7 +346,7 @@ impl Half {
         } else {
             let room = body_len_max.saturating_sub(body.len());
             let kept = &bytes[..bytes.len().min(room)];
-            let of_file = if wanted.cuts_files { kept } else { bytes };
+            let of_file = if *is_cut_there { kept } else { bytes };
             digester.iter_mut().for_each(|it| it.update(of_file));
             self.body_size += of_file.len() as u64;
             body.extend_from_slice(kept);
@@ -352,10 +359,16 @@ impl Half {
     /// No more of it comes.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
-        let Self { inflate, body, body_len_max, digester, form, .. } = self;
+        let Self { inflate, body, body_len_max, is_cut_there, digester, form, .. } = self;
         if let Some(inflate) = inflate {
-            inflate.finish(body, *body_len_max, digester.as_deref_mut());
+            let before = body.len();
+            let of_all = digester.as_deref_mut().filter(|_| !*is_cut_there);
+            inflate.finish(body, *body_len_max, of_all);
             self.body_size = inflate.made() as u64;
+            if *is_cut_there {
+                digester.iter_mut().for_each(|it| it.update(&body[before..]));
+                self.body_size = body.len() as u64;
+            }
             form.iter_mut().for_each(|it| it.grow(body));
         }
     }
