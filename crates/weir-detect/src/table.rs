@@ -208,6 +208,13 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
     }
 
+    /// Whether a packet's side speaks HTTP/1, and has ended a message with it.
+    pub fn has_ended_message(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        let (key, from_first) = self.key(packet);
+        let entry = self.entries.get(&key);
+        entry.is_some_and(|it| detector.is_between_messages(it.slot, it.direction(from_first)))
+    }
+
     /// A packet's flow so far, if it has a slot.
     pub fn view(&self, detector: &Detector, packet: &Packet<'_>) -> Option<FlowView> {
         let (key, from_first) = self.key(packet);

@@ -1,6 +1,6 @@
 //! What each side speaks, at first and at last.
 
-use super::{Conversation, ToldBy};
+use super::{Application, Conversation, ToldBy};
 use crate::detector::Limits;
 use crate::record::SpokenBeside;
 use crate::rule::{Protocol, Speaks, Speech};
@@ -24,6 +24,14 @@ impl Conversation {
             }
         });
         Speech { sides, first: self.change.map_or(Speaks::Unknown, |it| Speaks::Is(it.from)), last }
+    }
+
+    /// Whether a side speaks HTTP/1, and is between two messages.
+    pub(crate) fn is_between_messages(&self, side: usize) -> bool {
+        match &self.application {
+            Application::Http(connection) => connection.is_between_messages(side),
+            _ => false,
+        }
     }
 
     /// The same, as far as those who it is said to have acknowledged what told it.

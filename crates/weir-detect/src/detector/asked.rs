@@ -32,6 +32,12 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
+    /// Whether a side of a flow speaks HTTP/1, and is between two messages.
+    pub(crate) fn is_between_messages(&self, slot: FlowSlot, direction: Direction) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.is_between_messages(direction.index()))
+    }
+
     /// Whether a connection may be over for both its ends when this side begins anew.
     pub(crate) fn may_be_over_for(&self, slot: FlowSlot, direction: Direction) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());

@@ -127,6 +127,12 @@ pub(crate) struct Connection {
 heap_size!(Connection { sides, transactions, behind_upgrade });
 
 impl Connection {
+    /// Whether all that a side began to say has ended.
+    pub(crate) fn is_between_messages(&self, side: usize) -> bool {
+        let Side { expect, held, .. } = &self.sides[side];
+        held.is_empty() && matches!(expect, Expect::Head | Expect::Behind | Expect::Request)
+    }
+
     /// Takes in the next bytes of a side. `progressed` gets the number of each transaction that
     /// they brought further, once, in order.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {

@@ -18,8 +18,8 @@ use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
 const ODD_MAX: usize = 1 << 10;
 
 /// Applications whose streams Suricata looks at in chunks although it knows them: their parsers ask
-/// for no look of their own.
-const IN_CHUNKS: [&str; 2] = ["ftp", "smb"];
+/// for no look of their own, or, as that of HTTP, at the end of a message.
+const IN_CHUNKS: [&str; 3] = ["ftp", "smb", "http"];
 
 /// What is odd about a message that nobody has acknowledged.
 pub(super) struct HeldOddity {
