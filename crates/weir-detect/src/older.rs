@@ -6,8 +6,9 @@ use weir_wire::tcp::flags::{RST, SYN};
 use crate::conversation::begins_as;
 use crate::detector::Packet;
 
-/// Ports below are the system's (RFC 6335, section 6).
-const SYSTEM: u16 = 1024;
+/// Ports of the system (RFC 6335, section 6) below are no client's: from here to 1023 privileged
+/// clients take theirs, those of NFS for one (rresvport(3)).
+const SYSTEM: u16 = 512;
 /// The first port that Linux takes for a client; others begin further up.
 const EPHEMERAL: u16 = 32768;
 

@@ -111,7 +111,7 @@ impl FlowTable {
     /// A table for as many flows as `limits` has slots, at least one.
     pub fn new(limits: Limits) -> Self {
         let entries = LinkedHashMap::with_hasher(FixedState::with_seed(limits.seed));
-        let Limits { midstream, ignores_vlans, sees_all, refuses_midstream, .. } = limits;
+        let Limits { midstream, ignores_vlans, .. } = limits;
         let max = limits.flows.max(1);
         let memory_max = limits.memory;
         Self {
@@ -121,7 +121,7 @@ impl FlowTable {
             memory_max,
             evicted: 0,
             midstream,
-            passes_older: sees_all && !refuses_midstream,
+            passes_older: passes_older(&limits),
             ignores_vlans,
             ended: Ended::default(),
         }
@@ -376,9 +376,10 @@ impl FlowTable {
         }
     }
 
-    /// Flows may hold so many bytes of memory from now on, together.
-    pub fn limit_memory(&mut self, bytes: usize) {
-        self.memory_max = bytes;
+    /// Goes on with limits that have changed.
+    pub fn limit_as(&mut self, limits: &Limits) {
+        self.memory_max = limits.memory;
+        self.passes_older = passes_older(limits);
     }
 
     /// Flows that left before their time, for there was no room, or no memory.
@@ -578,6 +579,11 @@ fn icmp_answer(protocol: u8, kind: u8) -> u8 {
         (58, 136) => 135,
         _ => 0,
     }
+}
+
+/// Whether connections pass that are older than a look at them, by whoever is in their way.
+fn passes_older(limits: &Limits) -> bool {
+    limits.sees_all && !limits.refuses_midstream
 }
 
 fn answers(parsed: &Parsed) -> bool {

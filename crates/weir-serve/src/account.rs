@@ -62,7 +62,8 @@ pub fn account(text: &str) -> Result<Account, AccountError> {
     };
     let line = passwd.lines().map(|it| it.split(':').collect::<Vec<_>>());
     let known = line.filter(|it| it.len() > 3).find(|it| it[0] == user || it[2] == user);
-    let number = |text: &str| text.parse::<u32>().ok();
+    // The last number means nobody: the kernel leaves who asks for it as it is.
+    let number = |text: &str| text.parse::<u32>().ok().filter(|it| *it != u32::MAX);
     let user_number = known.as_ref().and_then(|it| number(it[2])).or_else(|| number(user));
     let file = "/etc/passwd";
     let unknown = || AccountError::Unknown { kind: "user", name: user.to_owned(), file };
@@ -80,6 +81,7 @@ fn find_group(text: &str, name: &str) -> Result<u32, AccountError> {
     let lines = text.lines().map(|it| it.split(':').collect::<Vec<_>>());
     let mut known = lines.filter(|it| it.len() > 2 && it[0] == name);
     let number = known.next().and_then(|it| it[2].parse().ok()).or_else(|| name.parse().ok());
+    let number = number.filter(|it| *it != u32::MAX);
     let file = "/etc/group";
     number.ok_or_else(|| AccountError::Unknown { kind: "group", name: name.to_owned(), file })
 }
@@ -122,6 +124,8 @@ mod tests {
     fn a_number_without_a_known_group_needs_one() {
         assert_eq!(account("64999:64998").unwrap(), Account { user: 64999, group: 64998 });
         assert!(account("64999").is_err());
+        // What leaves a process as it is, root, is no account.
+        assert!(account("4294967295:64998").is_err() && account("64999:4294967295").is_err());
         assert_eq!(account("root").unwrap(), Account { user: 0, group: 0 });
     }
 }

@@ -218,7 +218,7 @@ impl Detection {
         self.detector.set_digests(rules.limits.digests);
         self.detector.check_segments(rules.limits.checks_segments);
         self.detector.refuse_as(&rules.limits);
-        self.flows.limit_memory(rules.limits.memory);
+        self.flows.limit_as(&rules.limits);
         if rules.tells_records && !self.flows.keeps_records() {
             self.detector.keep_what_rules_see();
             self.flows.keep_records();

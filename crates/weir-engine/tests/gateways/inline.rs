@@ -517,6 +517,8 @@ fn ports_tell_who_the_server_of_an_older_connection_is() {
     assert_eq!(it.receive(Side::Host, &[answer(5432, 40000)]).len(), 1);
     // Of others, who is heard of first is the client; and of what begins, whatever its ports are.
     assert_eq!(it.receive(Side::Host, &[answer(20000, 12345)]).len(), 0);
+    // Clients of NFS have ports of the system.
+    assert_eq!(it.receive(Side::Host, &[answer(700, 2049)]).len(), 0);
     let [mut syn, mut data] = [answer(20, 12346), answer(20, 12346)];
     (syn[47], syn[41]) = (2, 8);
     syn.truncate(54);
