@@ -169,6 +169,28 @@ fn a_flood_that_sends_each_syn_twice_gets_no_more_through_than_four_times_the_ra
     assert!((4_000..7_500).contains(&through), "{through} of 80,000 in a second");
 }
 
+/// Segments of connections that never were, from a port that a server could have.
+#[test]
+fn first_packets_count_whichever_end_of_their_flow_sends_them() {
+    let rule = "drop tcp any any -> any any (flood:new_flow, by_dst, rate 1000, hold 3; sid:9;)";
+    let ack = |from: [u8; 4], port: u16| {
+        let mut tcp = [port.to_be_bytes(), 40_000_u16.to_be_bytes()].concat();
+        tcp.extend([0, 0, 0, 9, 0, 0, 0, 9, 0x50, 0x10, 0x20, 0, 0, 0, 0, 0]);
+        ipv4(from, VICTIM, 6, 0, &tcp)
+    };
+    for port in [80, 50_000] {
+        let sees_all = |policy: &mut Policy| policy.rules.as_mut().unwrap().limits.sees_all = true;
+        let mut gateway = gateway(rule, sees_all);
+        let mut through = 0;
+        for number in 0..10_000_u32 {
+            gateway.clock = gateway.clock.plus_ns(50_000);
+            let from = [10, 66, (number >> 8) as u8, number as u8];
+            through += gateway.receive(Side::Wire, &[ack(from, port)]).len();
+        }
+        assert!(through < 2_000, "from port {port}: {through}");
+    }
+}
+
 /// Who is asked much answers much, and sends no flood; but replies may also be sent unasked.
 #[test]
 fn echo_replies_are_a_flood_where_nobody_asked_for_them() {

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rustix::fs::{Access, access};
 use serde_json::{Value, json};
-use weir_serve::account::{self, Account};
+use weir_serve::account;
 use weir_serve::query;
 use weir_store::clock;
 use weir_store::collect::listen::{AddressRange, Listener, Refused};
@@ -127,11 +127,11 @@ pub fn run(args: &CollectArgs) -> Result<ExitCode> {
         if let Some(group) = group.filter(|_| !user.contains(':')) {
             account.group = group;
         }
-        make_folder(&args.store, Some(account))?;
+        make_folder(&args.store, (Some(account.user), Some(account.group)))?;
         account::become_account(account)?;
     }
     check_folder(&args.store)?;
-    make_folder(&args.store, None)?;
+    make_folder(&args.store, (None, group))?;
     let retention = Retention {
         size_bytes_max: args.size_mib << 20,
         records_s: args.records_days * DAY_S,
@@ -179,8 +179,8 @@ fn folder_of(store: &Path) -> &Path {
     }
 }
 
-/// Makes the store's folder where there is none, for `account`, or for who runs this.
-fn make_folder(store: &Path, account: Option<Account>) -> Result<()> {
+/// Makes the store's folder where there is none, for that user and group, or for who runs this.
+fn make_folder(store: &Path, (user, group): (Option<u32>, Option<u32>)) -> Result<()> {
     let folder = folder_of(store);
     if folder.exists() {
         return Ok(());
@@ -188,10 +188,7 @@ fn make_folder(store: &Path, account: Option<Account>) -> Result<()> {
     let make = || -> io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
-        match account {
-            Some(account) => chown(folder, Some(account.user), Some(account.group)),
-            None => Ok(()),
-        }
+        chown(folder, user, group)
     };
     make().with_context(|| format!("cannot make {}", folder.display()))
 }

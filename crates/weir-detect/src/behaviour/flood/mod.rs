@@ -461,7 +461,8 @@ fn is_set_up(flow: &Flow, direction: Direction) -> bool {
 /// What floods a packet may belong to: one of TCP, UDP, ICMP or RDMA; a request for a connection is
 /// a management datagram too; and any packet may be a flow's first.
 fn kinds(flow: &Flow, direction: Direction, view: &View<'_>) -> [Option<FloodKind>; 3] {
-    let is_first = flow.packets == [1, 0];
+    // Whoever of its ends sends it: of an older connection it may be the server.
+    let is_first = flow.packets[0] + flow.packets[1] == 1;
     let [kind, second] = kinds_of_packet(direction, view);
     // Who reads no RDMA in it may have its port, and its network carries it.
     let is_datagram_too = view.is_damaged || view.parsed.rdma.is_some_and(is_reserved);
