@@ -134,6 +134,8 @@ pub struct Alert {
     pub flow: FlowView,
     /// Whether the stream matched, not the packet.
     pub is_stream: bool,
+    /// It is told a second time, for the other direction of a rule of `<>`.
+    pub is_other_way: bool,
     /// Set when the packet is RDMA.
     pub rdma: Option<RdmaView>,
     /// The flood that the packet belongs to, if the rule asks for one.

@@ -37,7 +37,9 @@ impl Places {
 
     /// The sockets by which addresses are blocked, likewise.
     pub fn operate_sockets(&self) -> BTreeMap<String, PathBuf> {
-        files(&self.run_folders, "operate")
+        // Beside the status sockets, so that one name is one gateway's.
+        let beside = self.sockets().into_iter().map(|it| (it.0, it.1.with_extension("operate")));
+        beside.filter(|it| it.1.exists()).collect()
     }
 
     /// Places that may not be looked into, a sentence each.
@@ -78,7 +80,10 @@ fn all(places: &[PathBuf], ending: &str) -> BTreeMap<String, PathBuf> {
         let name = path.file_stem().and_then(|it| it.to_str()).map(str::to_owned);
         if let (true, Some(mut name), true) = (is_one, name, may_be_opened(&path)) {
             // Of two of one name in two folders, the second is called by its folder, too.
-            if found.get(&name).is_some_and(|it| !is_same(it, &path)) {
+            if found.values().any(|it| is_same(it, &path)) {
+                return;
+            }
+            if found.contains_key(&name) {
                 let folder = path.parent().unwrap_or(Path::new(".")).display();
                 name = format!("{name} ({folder})");
             }

@@ -16,8 +16,9 @@ const PORTS_SMTP: [u16; 2] = [25, 587];
 /// What an answer of HTTP/1 begins with.
 const HTTP_VERSION: &[u8] = b"HTTP/1.";
 
-/// Whether a client whose server has that port may begin so, and whether a server at that other
-/// port does, of those whose end without a beginning Suricata tells by what it says.
+/// Whether these may be a client's first bytes, and whether they may be a server's, as far as
+/// Suricata goes by them where a connection's beginning was not seen. `ports` are the server's, if
+/// it is the one, or the other.
 pub(crate) fn begins_as(bytes: &[u8], ports: [u16; 2]) -> [bool; 2] {
     const SIP_VERSION: &[u8] = b"SIP/2.0";
     let told =

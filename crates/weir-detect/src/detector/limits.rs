@@ -112,9 +112,7 @@ impl Limits {
     pub(crate) fn is_hasty(&self) -> bool {
         self.sees_all || self.as_suricata.looks_at_pieces
     }
-}
 
-impl Limits {
     /// When rules look at bodies of HTTP.
     pub(crate) fn looks_at_bodies(&self) -> Look {
         match self.is_hasty() {

@@ -341,12 +341,14 @@ impl Evaluator {
         let application = spoken.map(Protocol::name);
         let alert = Alert { is_stream, application, transaction, texts, contexts, ..alert };
         if self.limits.as_suricata.tells_both_ways {
-            let header = &scene.rules.rule(index).header;
+            let rule = scene.rules.rule(index);
+            let header = &rule.header;
             let place = |it: &End| (u128::from_be_bytes(it.address), it.port);
             let (from, to) = (place(&alert.source), place(&alert.destination));
             let has_ports = scene.view.is_tcp() || scene.view.is_of(Protocol::Udp);
-            if header.is_twice(from, to, has_ports) {
-                alerts.push(alert.clone());
+            // Both share a threshold, of which this is one.
+            if rule.threshold.is_none() && header.is_twice(from, to, has_ports) {
+                alerts.push(Alert { is_other_way: true, ..alert.clone() });
             }
         }
         alerts.push(alert);
@@ -604,6 +606,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         application: None,
         flow: flow.view(scene.direction),
         is_stream: false,
+        is_other_way: false,
         rdma: rdma_view(view),
         flood: None,
         tunnel: None,

@@ -63,9 +63,7 @@ impl Session {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        // Its FIN took a number.
-        let is_behind_fin = own.has_ended && segment.sequence == own.next.wrapping_add(1);
-        match segment.sequence == own.next || is_behind_fin {
+        match segment.sequence == own.next || segment.sequence == own.end() {
             true => self.close(segment),
             false => self.is_refused = true,
         }

@@ -140,6 +140,24 @@ impl Files {
     }
 }
 
+impl Target {
+    /// Whether a capture of that interface may begin there, before anything is done to the
+    /// interface.
+    pub(super) fn check_free(&self, interface: &str, overwrite: bool) -> Result<()> {
+        let Self::Files(pattern) = self else { return Ok(()) };
+        let path = pattern.path(1, clock::wall(), interface);
+        check_older(&path, overwrite)
+    }
+}
+
+/// An older file of that name is evidence; it stays unless the user says otherwise.
+fn check_older(path: &Path, overwrite: bool) -> Result<()> {
+    if !overwrite && fs::metadata(path).is_ok_and(|it| it.is_file()) {
+        bail!("{}: there is such a file; --force overwrites it", path.display());
+    }
+    Ok(())
+}
+
 fn begin_segment(options: &FileOptions, header: &[u8], number: u32) -> Result<Segment> {
     let (path, file) = match &options.target {
         Target::StandardOutput => {
@@ -156,15 +174,12 @@ fn begin_segment(options: &FileOptions, header: &[u8], number: u32) -> Result<Se
     Segment::begin(path, file, header, options.compress).context(name)
 }
 
-/// Creates a file that only its owner may read: it holds what others sent in confidence. An older
-/// file of that name is evidence; it stays unless the user says otherwise.
+/// Creates a file that only its owner may read: it holds what others sent in confidence.
 fn create(path: &Path, overwrite: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
+    check_older(path, overwrite)?;
     match fs::metadata(path) {
-        Ok(there) if there.is_file() && !overwrite => {
-            bail!("{}: there is such a file; --force overwrites it", path.display())
-        }
         Ok(there) => options.truncate(there.is_file()),
         Err(_) => options.create_new(true),
     };

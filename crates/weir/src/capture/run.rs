@@ -108,6 +108,7 @@ pub fn capture(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<RecordingReport> {
+    plan.target.check_free(&plan.interface, plan.overwrite)?;
     let (_sniffer, warning) = Sniffer::set(&plan.interface);
     if let Some(warning) = warning {
         progress.warned(&warning);

@@ -483,7 +483,7 @@ fn bodies(case: &Case) -> [usize; 2] {
 fn waits_for_bodies(case: &Case) -> bool {
     let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.http-body-inline"));
     match said.as_deref() {
-        Some("auto" | "yes") => false,
+        Some("auto" | "yes" | "true" | "on" | "1") => false,
         Some(_) => true,
         None => case.has_settings,
     }

@@ -31,7 +31,7 @@ pub struct Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        for (path, _) in &self.files {
+        for (path, _) in self.files.iter().filter(|it| is_at(&it.1, &it.0)) {
             let _ = fs::remove_file(path);
         }
     }
@@ -45,10 +45,20 @@ impl Locks {
     /// Another process holds one (the text says which), or the directory cannot be written.
     pub fn take(run_dir: &Path, names: &[String], patience: Duration) -> Result<Self> {
         let until = clock::now() + patience;
-        let files =
-            names.iter().map(|name| take_one(run_dir, name, until)).collect::<Result<_>>()?;
-        Ok(Self { files })
+        // Those that are taken are given back where a later one is not to be had.
+        let mut taken = Self { files: Vec::with_capacity(names.len()) };
+        for name in names {
+            taken.files.push(take_one(run_dir, name, until)?);
+        }
+        Ok(taken)
     }
+}
+
+/// Whether a file is the one that others find at that path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let number = |it: std::io::Result<fs::Metadata>| it.ok().map(|it| (it.dev(), it.ino()));
+    let own = number(file.metadata());
+    own.is_some() && own == number(fs::metadata(path))
 }
 
 fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<(PathBuf, File)> {
@@ -56,8 +66,7 @@ fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<(PathBuf, File
     // One that its owner removed meanwhile is nobody's lock any more.
     let mut file = loop {
         let file = lock(&path, name, until)?;
-        let found = fs::metadata(&path).ok();
-        if found.is_some_and(|it| file.metadata().is_ok_and(|own| own.ino() == it.ino())) {
+        if is_at(&file, &path) {
             break file;
         }
     };

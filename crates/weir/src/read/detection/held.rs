@@ -112,7 +112,9 @@ impl<W: Write> Look<W> {
             self.held.insert(id, left);
         }
         let mut seen = HashSet::new();
-        told.retain(|it| !self.rules.rule(it.rule).is_of_stream() || seen.insert(it.rule));
+        told.retain(|it| {
+            !self.rules.rule(it.rule).is_of_stream() || seen.insert((it.rule, it.is_other_way))
+        });
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
         for alert in &told {
@@ -214,10 +216,10 @@ impl<W: Write> Look<W> {
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
         let mut held: Vec<Held> = Vec::new();
         for (_, mut of_flow) in std::mem::take(&mut self.held) {
-            of_flow.sort_by_key(|it| (it.alert.flow.to_server, it.alert.rule));
+            let place = |it: &Held| (it.alert.flow.to_server, it.alert.rule, it.alert.is_other_way);
+            of_flow.sort_by_key(place);
             // The rest of a stream is looked at once.
             of_flow.dedup_by(|later, one| {
-                let place = |it: &Held| (it.alert.flow.to_server, it.alert.rule);
                 place(later) == place(one) && self.rules.rule(one.alert.rule).is_of_stream()
             });
             for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
