@@ -310,7 +310,12 @@ impl FlowTable {
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
                 let begins_anew = begins_anew || succeeds;
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
+                    let first_is_initiator = entry.first_is_initiator;
                     old = Some(std::mem::replace(entry, new()));
+                    // A connection that only paused has its client still, whatever its ports are.
+                    if self.passes_older && goes_on(parsed) {
+                        entry.first_is_initiator = first_is_initiator;
+                    }
                 }
                 entry
             }
@@ -579,6 +584,11 @@ fn icmp_answer(protocol: u8, kind: u8) -> u8 {
         (58, 136) => 135,
         _ => 0,
     }
+}
+
+/// Whether it is a TCP segment that begins no connection.
+fn goes_on(parsed: &Parsed) -> bool {
+    matches!(parsed.transport, Transport::Tcp { flags, .. } if flags & SYN == 0)
 }
 
 /// Whether connections pass that are older than a look at them, by whoever is in their way.

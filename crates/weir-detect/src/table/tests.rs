@@ -251,3 +251,18 @@ fn who_the_server_of_an_older_connection_is_it_says_itself() {
         [(1000, 80, [0, 1]), (1001, 80, [1, 2]), (1002, 80, [1, 0]), (80, 1003, [1, 0])]
     );
 }
+
+#[test]
+fn a_connection_that_paused_has_its_client_still() {
+    let mut bench = Bench::with(Limits { flows: 4, sees_all: true, ..Limits::default() });
+    bench.table.keep_records();
+    // Its ports are those of a server.
+    bench.from((true, 40_000), 1, SYN_ONLY, [20, 0], b"");
+    bench.from((true, 40_000), 11 * MINUTE_NS, DATA, [21, 10], b"more");
+    // Of this one nobody saw the beginning.
+    bench.from((true, 40_001), 11 * MINUTE_NS, DATA, [21, 10], b"more");
+    bench.table.flush(&mut bench.detector);
+    let clients: Vec<_> =
+        bench.table.take_ended().iter().map(|it| it.view.initiator.port).collect();
+    assert_eq!(clients, [80, 80, 40_001]);
+}

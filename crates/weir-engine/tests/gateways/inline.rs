@@ -502,30 +502,26 @@ fn a_connection_whose_beginning_nobody_saw_meets_the_exception() {
 fn ports_tell_who_the_server_of_an_older_connection_is() {
     let rule = "drop tcp any any -> any any \
                 (flow:established,to_server; content:\"evil\"; sid:1;)\n\
-                drop tcp any any -> any 12346 (flow:to_server; content:\"evil\"; sid:2;)";
-    let answer = |source: u16, destination: u16| {
-        let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
-        tcp.extend([0, 0, 0, 9, 0, 0, 3, 0xe8, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
-        ipv4(VICTIM, ATTACKER, 6, 0, &[&tcp[..], b"evil"].concat())
+                drop tcp any any -> any 40001 (flow:to_server; content:\"evil\"; sid:2;)";
+    let segment = |from: [u8; 4], to: [u8; 4], ports: [u16; 2], at: u8, flags: u8, data: &[u8]| {
+        let mut tcp = ports.map(u16::to_be_bytes).concat();
+        tcp.extend([0, 0, 0, at, 0, 0, 3, 0xe8, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+        ipv4(from, to, 6, 0, &[&tcp, data].concat())
     };
+    let answer = |ports| segment(VICTIM, ATTACKER, ports, 9, 0x18, b"evil");
     let mut it = gateway(rule, |policy| policy.rules.as_mut().unwrap().limits.sees_all = true);
     // The server is heard of first.
-    assert_eq!(it.receive(Side::Host, &[answer(80, 12345)]).len(), 1);
-    assert_eq!(it.receive(Side::Wire, &[segment(1000, 0x18, b"evil")]).len(), 0);
+    assert_eq!(it.receive(Side::Host, &[answer([80, 40_000])]).len(), 1);
+    let asked = segment(ATTACKER, VICTIM, [40_000, 80], 9, 0x18, b"evil");
+    assert_eq!(it.receive(Side::Wire, &[asked]).len(), 0);
     assert_eq!(it.dropped(Side::Wire, DropReason::Rule), 1);
-    // To a port that hosts take for themselves.
-    assert_eq!(it.receive(Side::Host, &[answer(5432, 40000)]).len(), 1);
-    // Of others, who is heard of first is the client; and of what begins, whatever its ports are.
-    assert_eq!(it.receive(Side::Host, &[answer(20000, 12345)]).len(), 0);
-    // Clients of NFS have ports of the system.
-    assert_eq!(it.receive(Side::Host, &[answer(700, 2049)]).len(), 0);
-    let [mut syn, mut data] = [answer(20, 12346), answer(20, 12346)];
-    (syn[47], syn[41]) = (2, 8);
-    syn.truncate(54);
-    syn[17] = 40;
-    assert_eq!(it.receive(Side::Host, &[syn]).len(), 1);
-    data[47] = 0x10;
-    assert_eq!(it.receive(Side::Host, &[data]).len(), 0);
+    // Of others, who is heard of first is the client: he may have chosen his port.
+    assert_eq!(it.receive(Side::Host, &[answer([80, 8080])]).len(), 0);
+    assert_eq!(it.receive(Side::Host, &[answer([700, 2049])]).len(), 0);
+    // And of what begins, whatever its ports are.
+    let opening = segment(VICTIM, ATTACKER, [20, 40_001], 8, 2, b"");
+    assert_eq!(it.receive(Side::Host, &[opening]).len(), 1);
+    assert_eq!(it.receive(Side::Host, &[answer([20, 40_001])]).len(), 0);
 }
 
 #[test]
