@@ -103,6 +103,9 @@ pub fn become_account(account: Account) -> Result<(), AccountError> {
         thread::set_thread_groups(&[])?;
         thread::set_thread_res_gid(gid, gid, gid)?;
         thread::set_thread_res_uid(uid, uid, uid)?;
+        if rustix::process::geteuid() != uid {
+            return Err(rustix::io::Errno::PERM);
+        }
         thread::set_no_new_privs(true)
     };
     change().map_err(|error| AccountError::Refused { user, error: error.into() })
