@@ -310,12 +310,10 @@ impl FlowTable {
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
                 let begins_anew = begins_anew || succeeds;
                 if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
-                    let first_is_initiator = entry.first_is_initiator;
-                    old = Some(std::mem::replace(entry, new()));
                     // A connection that only paused has its client still, whatever its ports are.
-                    if self.passes_older && goes_on(parsed) {
-                        entry.first_is_initiator = first_is_initiator;
-                    }
+                    let pauses = self.passes_older && goes_on(parsed);
+                    let kept = Entry { first_is_initiator: entry.first_is_initiator, ..new() };
+                    old = Some(std::mem::replace(entry, if pauses { kept } else { new() }));
                 }
                 entry
             }

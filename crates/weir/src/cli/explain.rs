@@ -242,8 +242,8 @@ fn remedy_of_stream(reason: DropReason) -> &'static str {
              may say what. `parser_errors = \"pass\"` in [rules.exceptions] lets such flows go on."
         }
         DropReason::FragmentConflict => {
-            "pieces of honest senders do not contradict each other; their hops differ where the way \
-             of some changed meanwhile. Many are somebody who hides, or a middlebox. \
+            "pieces of honest senders do not contradict each other; their hops differ where the \
+             way of some changed meanwhile. Many are somebody who hides, or a middlebox. \
              `conflicts = \"pass\"` in [rules.exceptions] lets them go on."
         }
         DropReason::StreamConflict => {
