@@ -290,9 +290,8 @@ impl FlowTable {
     ) -> Decision {
         let parsed = packet.parsed;
         let (key, from_first) = self.key(packet);
-        let begins_behind = (self.midstream && (answers(parsed) || older::is_answer(packet)))
-            || (self.passes_older && older::has_ports_of_server(parsed));
-        let new = || Entry::new(from_first != begins_behind, now);
+        let follows = (self.midstream, self.passes_older);
+        let new = || Entry::new(from_first != is_from_server(packet, follows), now);
         let (mut old, mut succeeds) = (None, false);
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
@@ -582,6 +581,14 @@ fn icmp_answer(protocol: u8, kind: u8) -> u8 {
         (58, 136) => 135,
         _ => 0,
     }
+}
+
+/// Whether who sends a flow's first packet is its server, where flows are followed, or pass, whose
+/// beginning was not seen.
+fn is_from_server(packet: &Packet<'_>, (midstream, passes_older): (bool, bool)) -> bool {
+    let parsed = packet.parsed;
+    (midstream && (answers(parsed) || older::is_answer(packet)))
+        || (passes_older && older::has_ports_of_server(parsed))
 }
 
 /// Whether it is a TCP segment that begins no connection.

@@ -432,8 +432,8 @@ pub fn abandoned() -> Vec<String> {
 
 /// The [ids](Lab::id) of the labs that stand and that nobody works in.
 pub fn standing() -> Vec<String> {
-    let mut ids = abandoned();
-    ids.retain(|id| netns::list(PREFIX).contains(&format!("{PREFIX}{id}-hostA")));
+    let (mut ids, there) = (abandoned(), netns::list(PREFIX));
+    ids.retain(|id| there.contains(&format!("{PREFIX}{id}-hostA")));
     ids
 }
 

@@ -26,14 +26,6 @@ impl Conversation {
         Speech { sides, first: self.change.map_or(Speaks::Unknown, |it| Speaks::Is(it.from)), last }
     }
 
-    /// Whether a side speaks HTTP/1, and is between two messages.
-    pub(crate) fn is_between_messages(&self, side: usize) -> bool {
-        match &self.application {
-            Application::Http(connection) => connection.is_between_messages(side),
-            _ => false,
-        }
-    }
-
     /// The same, as far as those who it is said to have acknowledged what told it.
     pub(crate) fn speech_heard(&self) -> Speech {
         let mut speech = self.speech();
@@ -54,6 +46,14 @@ impl Conversation {
             *spoken = Speaks::Unknown;
         }
         speech
+    }
+
+    /// Whether a side speaks HTTP/1, and is between two messages.
+    pub(crate) fn is_between_messages(&self, side: usize) -> bool {
+        match &self.application {
+            Application::Http(connection) => connection.is_between_messages(side),
+            _ => false,
+        }
     }
 
     /// Notes whose bytes told what is spoken, where a side's bytes have.

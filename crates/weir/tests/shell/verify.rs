@@ -64,6 +64,13 @@ fn udp(port: u8) -> [u8; 12] {
     [0x10, 0, 0x20, port, 0, 12, 0, 0, b'w', b'e', b'i', b'r']
 }
 
+/// What `weir verify FOLDER --json` says.
+fn verified(folder: &Path) -> Value {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(folder).arg("--json").output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// A segment to port 80, or from it.
 fn segment(is_answer: bool, [at, seen]: [u32; 2], flags: u8, data: &[u8]) -> Vec<u8> {
     let mut ports = [[0x30, 1], [0, 80]];
@@ -186,9 +193,7 @@ fn packets_and_flows_are_told_of_as_by_suricata() {
         .unwrap();
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 2, "{report:#}");
 }
 
@@ -301,9 +306,7 @@ fn late_connections_and_the_rest_of_flows_go_as_by_suricata() {
         std::fs::write(folder.join("suricata.yaml"), format!("{eve}{}", types.concat())).unwrap();
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], FATES.len(), "{report:#}");
 }
 
@@ -337,9 +340,7 @@ fn encrypted_connections_are_looked_at_as_far_as_suricata_is_told() {
         );
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 3, "{report:#}");
 }
 
@@ -378,9 +379,7 @@ fn streams_are_as_deep_as_suricata_is_told() {
         std::fs::write(folder.join("test.rules"), rules).unwrap();
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 3, "{report:#}");
 }
 
@@ -426,9 +425,7 @@ fn segments_without_a_place_in_their_connection_are_dropped_inline_as_by_suricat
         );
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 2, "{report:#}");
 }
 
@@ -464,9 +461,7 @@ fn bodies_have_the_limits_of_suricatas_program_where_settings_name_none() {
         );
         std::fs::write(folder.join("test.yaml"), test).unwrap();
     }
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 2, "{report:#}");
 }
 
@@ -495,9 +490,7 @@ fn a_reset_behind_its_own_fin_ends_a_connection_inline() {
                 - filter: {count: 1, match: {event_type: flow, tcp.state: closed}}\n";
     std::fs::write(folder.join("test.yaml"), test).unwrap();
     let why = || {
-        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = verified(&folder);
         report["cases"][0]["reason"].as_str().unwrap().to_owned()
     };
     assert_eq!(why(), "");
@@ -525,8 +518,6 @@ fn headers_that_settings_name_are_told_as_by_suricata() {
         not-has-key: http.request_headers[1]\n  \
         - filter: {count: 0, match: {event_type: http, has-key: http.response_headers}}\n";
     std::fs::write(folder.join("test.yaml"), test).unwrap();
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = weir.arg("verify").arg(&folder).arg("--json").output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = verified(&folder);
     assert_eq!(report["passed"], 1, "{report:#}");
 }

@@ -334,14 +334,11 @@ impl Half {
             let before = body.len();
             let of_all = digester.as_deref_mut().filter(|_| !*is_cut_there);
             let is_bomb = inflate.take(bytes, body, *body_len_max, of_all);
-            self.body_size = inflate.made() as u64;
-            if *is_cut_there {
-                digester.iter_mut().for_each(|it| it.update(&body[before..]));
-                self.body_size = body.len() as u64;
-            } else if !inflate.is_whole() {
+            if !*is_cut_there && !inflate.is_whole() {
                 // Nobody knows the rest.
                 *digester = None;
             }
+            self.count_unpacked(before);
             is_bomb.then_some(AppEvent::HttpBomb)
         } else {
             let room = body_len_max.saturating_sub(body.len());
@@ -352,24 +349,32 @@ impl Half {
             body.extend_from_slice(kept);
             None
         };
-        self.form.iter_mut().for_each(|it| it.grow(body));
+        self.form.iter_mut().for_each(|it| it.grow(&self.body));
         event
     }
 
     /// No more of it comes.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
-        let Self { inflate, body, body_len_max, is_cut_there, digester, form, .. } = self;
+        let Self { inflate, body, body_len_max, is_cut_there, digester, .. } = self;
         if let Some(inflate) = inflate {
             let before = body.len();
             let of_all = digester.as_deref_mut().filter(|_| !*is_cut_there);
             inflate.finish(body, *body_len_max, of_all);
-            self.body_size = inflate.made() as u64;
-            if *is_cut_there {
-                digester.iter_mut().for_each(|it| it.update(&body[before..]));
-                self.body_size = body.len() as u64;
-            }
-            form.iter_mut().for_each(|it| it.grow(body));
+            self.count_unpacked(before);
+            self.form.iter_mut().for_each(|it| it.grow(&self.body));
+        }
+    }
+
+    /// Counts what was unpacked behind the first `before` bytes of the body: all of it, or, where
+    /// the file is cut, what was kept.
+    fn count_unpacked(&mut self, before: usize) {
+        let Self { inflate, body, body_size, is_cut_there, digester, .. } = self;
+        if *is_cut_there {
+            digester.iter_mut().for_each(|it| it.update(&body[before..]));
+            *body_size = body.len() as u64;
+        } else if let Some(inflate) = inflate {
+            *body_size = inflate.made() as u64;
         }
     }
 

@@ -76,6 +76,7 @@ fn take_one(run_dir: &Path, name: &str, until: Instant) -> Result<(PathBuf, File
     Ok((path, file))
 }
 
+/// Opens a lock's file, made where there is none, and locks it.
 fn lock(path: &Path, name: &str, until: Instant) -> Result<File> {
     let file = OpenOptions::new()
         .read(true)
