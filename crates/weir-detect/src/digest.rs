@@ -188,7 +188,7 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 
 /// In lower case.
 pub(crate) fn hex(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().flat_map(|it| format!("{it:02x}").into_bytes()).collect()
+    crate::value::hex(bytes, "").into_bytes()
 }
 
 #[cfg(test)]

@@ -105,21 +105,21 @@ pub(crate) struct Bare {
     frames: BTreeMap<FrameKind, Vec<RuleIndex>>,
 }
 
-/// Rules, each with what is quickly seen of a packet that cannot match it.
+/// Rules, each with what is quickly seen of a packet that cannot match it; those that ask for the
+/// same signs ([`Gist::signs`]) stand together.
 #[derive(Debug, Default)]
-struct BareRules(Vec<(RuleIndex, Precheck)>);
+struct BareRules(BTreeMap<u8, Vec<(RuleIndex, Precheck)>>);
 
-/// What a packet must have for a rule to be worth a look.
+/// Ports that a packet must have for a rule to be worth a look: from the first to the last.
 #[derive(Clone, Copy, Debug)]
 struct Precheck {
-    /// All of these, as [`Gist::signs`] has them.
-    signs: u8,
     source_ports: (u16, u16),
     destination_ports: (u16, u16),
 }
 
 impl Precheck {
-    fn of(rule: &Rule) -> Self {
+    /// With the signs that a packet must have, all of them.
+    fn of(rule: &Rule) -> (u8, Self) {
         let mut signs = 0;
         if rule.has_payload() && !rule.needs_stream {
             signs |= Gist::PAYLOAD;
@@ -153,25 +153,27 @@ impl Precheck {
             true => (any, any),
             false => (hull(&header.source_ports), hull(&header.destination_ports)),
         };
-        Self { signs, source_ports, destination_ports }
+        (signs, Self { source_ports, destination_ports })
     }
 
     #[inline]
     fn holds(&self, gist: Gist) -> bool {
         let within = |(first, last): (u16, u16), port| first <= port && port <= last;
-        gist.signs & self.signs == self.signs
-            && within(self.destination_ports, gist.destination_port)
+        within(self.destination_ports, gist.destination_port)
             && within(self.source_ports, gist.source_port)
     }
 }
 
 impl BareRules {
     fn push(&mut self, index: RuleIndex, rule: &Rule) {
-        self.0.push((index, Precheck::of(rule)));
+        let (signs, precheck) = Precheck::of(rule);
+        self.0.entry(signs).or_default().push((index, precheck));
     }
 
     fn add_to(&self, gist: Gist, found: &mut Vec<RuleIndex>) {
-        found.extend(self.0.iter().filter(|it| it.1.holds(gist)).map(|it| it.0));
+        let fitting = self.0.iter().filter(|(signs, _)| gist.signs & **signs == **signs);
+        let rules = fitting.flat_map(|it| it.1);
+        found.extend(rules.filter(|it| it.1.holds(gist)).map(|it| it.0));
     }
 }
 

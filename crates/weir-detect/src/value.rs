@@ -201,8 +201,18 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Bytes as hexadecimal digits, `between` each two of them.
 pub(crate) fn hex(bytes: &[u8], between: &str) -> String {
-    let digits: Vec<String> = bytes.iter().map(|it| format!("{it:02x}")).collect();
-    digits.join(between)
+    let mut digits = String::with_capacity(bytes.len() * (2 + between.len()));
+    for (place, byte) in bytes.iter().enumerate() {
+        if place > 0 {
+            digits.push_str(between);
+        }
+        digits.extend([byte >> 4, byte & 0xf].map(hex_digit));
+    }
+    digits
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from(b"0123456789abcdef"[usize::from(nibble & 0xf)])
 }
 
 /// Bytes as letters, a dot for each that cannot be printed.

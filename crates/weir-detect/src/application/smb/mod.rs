@@ -638,12 +638,12 @@ impl File {
 
 /// An identifier of Windows, as EVE spells those of SMB: each part with its last byte first.
 fn guid(bytes: &[u8; 16]) -> String {
-    let part = |from: usize, to: usize| {
-        let turned: Vec<u8> = bytes[from..to].iter().rev().copied().collect();
-        crate::value::hex(&turned, "")
-    };
-    let last = format!("{}{}", part(10, 12), part(12, 16));
-    [part(0, 4), part(4, 6), part(6, 8), part(8, 10), last].join("-")
+    let mut turned = *bytes;
+    let parts = [(0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 16)];
+    parts.iter().for_each(|(from, to)| turned[*from..*to].reverse());
+    let mut spelt = crate::value::hex(&turned, "");
+    [8, 13, 18, 23].iter().for_each(|place| spelt.insert(*place, '-'));
+    spelt
 }
 
 /// UTF-16 in little-endian order as text.

@@ -14,14 +14,23 @@ fn list(half: &Half) -> &[(Vec<u8>, Vec<u8>)] {
 /// All headers but the cookies of its side, which have a buffer of their own.
 pub(super) fn headers(half: &Half, is_request: bool) -> Vec<u8> {
     let cookie: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
-    let mut joined = Vec::new();
-    for (name, value) in list(half).iter().filter(|it| !it.0.eq_ignore_ascii_case(cookie)) {
-        joined.extend_from_slice(name);
-        joined.extend_from_slice(b": ");
-        joined.extend_from_slice(value);
-        joined.extend_from_slice(b"\r\n");
-    }
+    let list = list(half);
+    let mut joined = Vec::with_capacity(lines_len(list));
+    list.iter()
+        .filter(|it| !it.0.eq_ignore_ascii_case(cookie))
+        .for_each(|header| put_line(header, &mut joined));
     joined
+}
+
+fn put_line((name, value): &(Vec<u8>, Vec<u8>), lines: &mut Vec<u8>) {
+    for part in [name.as_slice(), b": ", value, b"\r\n"] {
+        lines.extend_from_slice(part);
+    }
+}
+
+/// Bytes of all headers, each in its line.
+fn lines_len(headers: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
 }
 
 /// Calls `look` with each header as it stands in its line, until it says yes; whether it did.
@@ -32,8 +41,10 @@ pub(super) fn each_header(half: &Half, look: &mut dyn FnMut(&[u8]) -> bool) -> b
 
 /// The names of all headers, each between ends of lines.
 pub(super) fn header_names(half: &Half) -> Vec<u8> {
-    let mut joined = b"\r\n".to_vec();
-    for (name, _) in list(half) {
+    let list = list(half);
+    let mut joined = Vec::with_capacity(list.iter().map(|it| it.0.len() + 2).sum::<usize>() + 4);
+    joined.extend_from_slice(b"\r\n");
+    for (name, _) in list {
         joined.extend_from_slice(name);
         joined.extend_from_slice(b"\r\n");
     }
@@ -43,10 +54,10 @@ pub(super) fn header_names(half: &Half) -> Vec<u8> {
 
 /// A first line, and all headers as they are told.
 pub(super) fn start(half: &Half) -> Vec<u8> {
-    let mut start = [half.first_line.as_slice(), b"\r\n"].concat();
-    for (name, value) in &half.headers {
-        start.extend([name.as_slice(), b": ", value, b"\r\n"].concat());
-    }
+    let mut start = Vec::with_capacity(half.first_line.len() + lines_len(&half.headers) + 4);
+    start.extend_from_slice(&half.first_line);
+    start.extend_from_slice(b"\r\n");
+    half.headers.iter().for_each(|header| put_line(header, &mut start));
     if !half.headers.is_empty() {
         start.extend_from_slice(b"\r\n");
     }
