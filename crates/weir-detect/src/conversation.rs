@@ -472,6 +472,14 @@ impl Conversation {
         })
     }
 
+    /// The transaction of a stream of HTTP/2.
+    pub(crate) fn transaction_of_stream(&self, stream: u32) -> Option<u64> {
+        match &self.application {
+            Application::Http2(connection) => connection.find(stream),
+            _ => None,
+        }
+    }
+
     /// The transaction of that number, and the last bytes of a side.
     pub(crate) fn transaction(
         &mut self,

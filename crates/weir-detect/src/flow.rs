@@ -19,6 +19,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::{Direction, Limits};
 use crate::digest::FileDigests;
+use crate::frame::FrameCounts;
 use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
 use crate::rdma::operation::{Operations, Piece};
@@ -109,6 +110,8 @@ pub(crate) struct Flow {
     pub(crate) conversation: Option<Box<Conversation>>,
     /// That of a successor, or of the connection before, which its packets are no part of now.
     other: Option<Box<Conversation>>,
+    /// How many frames it had, where somebody asks for them.
+    pub(crate) frames: Option<Box<FrameCounts>>,
     /// What datagrams say, once it is known.
     pub(crate) dialogue: Option<Box<Dialogue>>,
     /// Operations of RDMA under way, where some rule looks into their payload.

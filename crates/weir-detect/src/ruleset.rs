@@ -10,7 +10,7 @@ use crate::behaviour::{FloodWatch, Watch};
 use crate::buffers::event::AppEvent;
 use crate::dataset::{Definitions, KeptSet};
 use crate::digest::FileDigests;
-use crate::frame::{Frame, FrameKind};
+use crate::frame::{AskedFrames, Frame, FrameKind};
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::{Gist, View};
@@ -33,6 +33,7 @@ pub struct RuleSet {
     message_groups: [Vec<(BufferKey, Group)>; 3],
     /// Those of frames, likewise.
     frame_groups: [Vec<(BufferKey, Group)>; 3],
+    asked_frames: AskedFrames,
     bare: Bare,
     needs: Needs,
     /// By number.
@@ -254,6 +255,8 @@ impl RuleSet {
             compiled;
         let message_groups = [of_clients, of_servers, of_either];
         let frame_groups = [to_server, to_client, both];
+        let mut asked_frames = AskedFrames::default();
+        rules.iter().for_each(|it| asked_frames.add(it));
         let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
         needs.signs_alone = rules.iter().all(Rule::asks_for_sign);
         Ok(Self {
@@ -264,6 +267,7 @@ impl RuleSet {
             packet_groups,
             message_groups,
             frame_groups,
+            asked_frames,
             bare,
             needs,
             bit_names: Vec::new(),
@@ -399,6 +403,10 @@ impl RuleSet {
             group.scan(&crate::buffers::apply(&frame.bytes, &key.transforms), scratch, found);
         }
         found.extend(self.bare.frames.get(&frame.kind).into_iter().flatten());
+    }
+
+    pub(crate) fn asked_frames(&self) -> &AskedFrames {
+        &self.asked_frames
     }
 
     fn patterns(&self) -> impl Iterator<Item = &Patterns> {

@@ -1,18 +1,12 @@
 //! What a packet brings further: its stream, messages in it, and frames.
 
-use std::ops::ControlFlow;
-
-use weir_wire::frame::Time;
-
-use super::{Evaluator, Scene, Sight};
-use crate::alert::Alerts;
+use super::Evaluator;
 use crate::application::TransportProtocol;
-use crate::application::unit::{Record, Said};
 use crate::buffers::dns;
-use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
-use crate::detector::{Decision, Direction, Limits, Unseen};
+use crate::conversation::{Conversation, MessageUpdate, Progress};
+use crate::detector::{Direction, Limits, Unseen};
 use crate::flow::Flow;
-use crate::frame::{self, Frame};
+use crate::frame;
 use crate::packet::View;
 use crate::rule::Protocol;
 use crate::ruleset::RuleSet;
@@ -102,39 +96,5 @@ impl Evaluator {
         new.refuse(Refusals { gaps, conflicts, only_told });
         new.limit(self.limits.stream_depth);
         Box::new(new)
-    }
-
-    /// Rules about frames: each is looked at once, when it is whole or there is no more of it.
-    pub(super) fn look_at_frames(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        frames: &[Frame],
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-    ) -> ControlFlow<bool> {
-        for frame in frames {
-            self.candidates.clear();
-            let Self { candidates, scratch, .. } = self;
-            scene.rules.of_frame(frame, scratch, candidates);
-            let message = Some(Message::Frame(frame));
-            let sight = Sight { payload: None, message, is_stream: true };
-            self.each(flow, scene, alerts, decision, &|_| Some(sight))?;
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Keeps what there is to tell of frames, where somebody takes it.
-    pub(super) fn keep_frames(&mut self, flow: &Flow, now: Time, frames: &[Frame]) {
-        if !self.tells_frames {
-            return;
-        }
-        let records = frames.iter().map(|it| Record {
-            kind: "frame",
-            number: None,
-            objects: vec![("frame", it.object())],
-            side: Some(it.side),
-        });
-        self.keep_said(flow, now, Said { records: records.collect(), ..Said::default() });
     }
 }

@@ -6,6 +6,7 @@
 
 mod consequences;
 mod converse;
+mod frames;
 mod matching;
 mod messages;
 mod oddities;
@@ -332,6 +333,7 @@ impl Evaluator {
         // A stream's parser gives up once; that of datagrams goes on with the next.
         let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
         self.hear_operation(rules, flow, view, &mut progress);
+        self.settle_frames(flow, rules, &mut progress);
         self.rewritten = progress.rewritten;
         self.first_alert = alerts.len();
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
@@ -355,7 +357,7 @@ impl Evaluator {
             outcome = self.look_again(flow, &scene, &progress, alerts, decided);
         }
         if outcome.is_continue() {
-            outcome = self.look_at_frames(flow, &scene, &progress.frames, alerts, decided);
+            outcome = self.look_at_frames(flow, &scene, &progress, alerts, decided);
         }
         // What is said is told, whatever is decided of it before that.
         self.is_mute |= outcome.is_break();

@@ -127,7 +127,7 @@ impl Evaluator {
 }
 
 /// What alerts tell of a unit.
-fn told_of_unit(unit: &Unit) -> TransactionView {
+pub(super) fn told_of_unit(unit: &Unit) -> TransactionView {
     TransactionView {
         number: Some(unit.number),
         objects: unit.objects.clone(),

@@ -160,6 +160,13 @@ fn tls(bytes: &[u8]) -> Length {
     }
 }
 
+/// The stream that a frame of HTTP/2 belongs to, if it is none of the connection's (RFC 9113 s4.1).
+pub(super) fn stream_of(frame: &[u8]) -> Option<u32> {
+    let stream = frame.get(5..9)?;
+    let stream = u32::from_be_bytes([stream[0] & 0x7f, stream[1], stream[2], stream[3]]);
+    (stream != 0).then_some(stream)
+}
+
 fn http2(bytes: &[u8]) -> Length {
     match bytes.len() < PREFACE.len() {
         true if PREFACE.starts_with(bytes) => Length::Open,

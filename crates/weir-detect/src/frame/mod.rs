@@ -11,8 +11,10 @@ mod kinds;
 mod lengths;
 mod parts;
 
+use std::collections::BTreeSet;
+
 use crate::heap::heap_size;
-use crate::rule::Protocol;
+use crate::rule::{Protocol, Rule};
 use crate::value::{Object, base64, printable};
 pub(crate) use kinds::FrameKind;
 use lengths::Length;
@@ -29,8 +31,14 @@ const TOLD_LEN_MAX: usize = 4096;
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
     pub(crate) side: usize,
-    /// Its number among those of its side.
+    /// Which of its side's units it is, or is a part of.
+    pub(crate) unit: u64,
+    /// The stream of HTTP/2 that it names.
+    pub(crate) stream: Option<u32>,
+    /// Its number among those of its side that are asked for; none until they are counted.
     number: u64,
+    /// The transaction that it belongs to, as EVE's `frame` numbers it.
+    pub(crate) transaction: Option<u64>,
     /// Where it begins in its side's stream; `None`: in a datagram.
     place: Option<u64>,
     /// How long it is, looked at or not.
@@ -40,6 +48,15 @@ pub(crate) struct Frame {
 heap_size!(Frame { bytes });
 
 impl Frame {
+    fn new(kind: FrameKind, side: usize, length: u64, bytes: Vec<u8>) -> Self {
+        let (stream, place, transaction) = (None, None, None);
+        Self { kind, side, unit: 0, stream, number: 0, transaction, place, length, bytes }
+    }
+
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.place.is_none()
+    }
+
     /// What is told of it, as EVE's `frame`.
     pub(crate) fn object(&self) -> Object {
         let told = &self.bytes[..self.bytes.len().min(TOLD_LEN_MAX)];
@@ -48,11 +65,51 @@ impl Frame {
             .with("id", self.number)
             .with("direction", ["toserver", "toclient"][self.side]);
         object.put_some("stream_offset", self.place);
-        object
+        let mut object = object
             .with("length", self.length)
             .with("complete", self.bytes.len() as u64 == self.length)
             .with("payload", base64(told))
-            .with("payload_printable", printable(told))
+            .with("payload_printable", printable(told));
+        object.put_some("tx_id", self.transaction);
+        object
+    }
+}
+
+/// Frames that rules ask for: others are not counted where nobody is told of all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AskedFrames {
+    kinds: BTreeSet<FrameKind>,
+    /// What speaks in streams that are asked for as a whole: each is its side's first frame.
+    streams: BTreeSet<Protocol>,
+}
+
+impl AskedFrames {
+    pub(crate) fn add(&mut self, rule: &Rule) {
+        self.kinds.extend(rule.frame());
+        self.streams.extend(rule.stream_of);
+    }
+}
+
+/// How many frames each side of a flow had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FrameCounts {
+    protocol: Option<Protocol>,
+    sides: [u64; 2],
+}
+
+impl FrameCounts {
+    /// Gives frames their numbers. Those that nobody asks for go; `None`: all are asked for.
+    pub(crate) fn count(&mut self, frames: &mut Vec<Frame>, asked: Option<&AskedFrames>) {
+        frames.retain(|it| asked.is_none_or(|asked| asked.kinds.contains(&it.kind)));
+        for frame in frames {
+            let protocol = frame.kind.protocol();
+            if self.protocol.replace(protocol) != Some(protocol) {
+                let is_asked = asked.is_none_or(|it| it.streams.contains(&protocol));
+                self.sides = [u64::from(is_asked && frame.place.is_some()); 2];
+            }
+            self.sides[frame.side] += 1;
+            frame.number = self.sides[frame.side];
+        }
     }
 }
 
@@ -77,7 +134,8 @@ struct Side {
     skipped: u64,
     /// Nobody knows where the next one begins.
     is_lost: bool,
-    count: u64,
+    /// Units that were told of.
+    units: u64,
     /// Frames that were found with a packet of the other side.
     owed: Vec<Frame>,
 }
@@ -150,38 +208,36 @@ impl Framer {
 /// The frames of a datagram.
 pub(crate) fn of_datagram(protocol: Protocol, side: usize, bytes: &[u8], found: &mut Vec<Frame>) {
     let known = bytes.len().min(UNIT_LEN_MAX);
-    let mut count = 0;
     parts::of_datagram(protocol, side, &bytes[..known], &mut |name, part| {
         let Some(kind) = FrameKind::of(protocol, name) else { return };
         let Some(bytes) = bytes.get(part.clone()) else { return };
-        count += 1;
         let length = part.len() as u64;
-        found.push(Frame { kind, side, number: count, place: None, length, bytes: bytes.to_vec() });
+        found.push(Frame::new(kind, side, length, bytes.to_vec()));
     });
 }
 
 impl Side {
     /// Tells of the unit that is held, which is so long, and of its parts.
     fn tell(&mut self, protocol: Protocol, side: usize, length: u64, found: &mut Vec<Frame>) {
-        let Self { held, place, count, .. } = self;
+        let Self { held, place, units, .. } = self;
         let known = held.len().min(UNIT_LEN_MAX).min(usize::try_from(length).unwrap_or(usize::MAX));
         let unit = &held[..known];
         let is_cut = (known as u64) < length;
+        let is_of_streams = matches!(protocol, Protocol::Http2 | Protocol::Doh2);
+        let stream = is_of_streams.then(|| lengths::stream_of(unit)).flatten();
         parts::of_unit(protocol, side, unit, &mut |name, part| {
             let Some(kind) = FrameKind::of(protocol, name) else { return };
             let Some(bytes) = unit.get(part.clone()) else { return };
-            *count += 1;
             // What is as long as what is known goes on to the end.
             let own = if is_cut && part.end == known { length - part.start as u64 } else { 0 };
             found.push(Frame {
-                kind,
-                side,
-                number: *count,
+                unit: *units,
+                stream,
                 place: Some(*place + part.start as u64),
-                length: own.max(part.len() as u64),
-                bytes: bytes.to_vec(),
+                ..Frame::new(kind, side, own.max(part.len() as u64), bytes.to_vec())
             });
         });
+        self.units += 1;
     }
 
     /// Messages of HTTP/1, whose lengths their parser tells.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::rule::Protocol;
 
-/// Tells of a part, by its name and place.
+/// Tells of a part, by its name and place: in the order in which EVE numbers them.
 type Tell<'a> = &'a mut dyn FnMut(&'static str, Range<usize>);
 
 /// Bytes of heads: of SMB 1, 2 and 3 (MS-CIFS s2.2.3.1, MS-SMB2 s2.2.1 and 2.2.41), of
@@ -30,18 +30,26 @@ pub(super) fn of_unit(protocol: Protocol, side: usize, unit: &[u8], tell: Tell<'
         Protocol::Smb => smb(unit, tell),
         Protocol::Dns => tell("pdu", 2..end),
         Protocol::Nfs => rpc(unit, 4, side, tell),
-        Protocol::Http2 | Protocol::Doh2 => whole(["hdr", "data", "pdu"], HTTP2, end, tell),
-        Protocol::Websocket => whole(["header", "data", "pdu"], websocket(unit), end, tell),
+        Protocol::Http2 | Protocol::Doh2 => {
+            head_and_data(["hdr", "data"], HTTP2, end, tell);
+            tell("pdu", 0..end);
+        }
+        Protocol::Websocket => head_first(["header", "data"], websocket(unit), end, tell),
         Protocol::Mqtt => {
             let digits = unit.iter().skip(1).take_while(|it| **it & 0x80 != 0).count();
             whole(["header", "data", "pdu"], digits + 2, end, tell);
         }
         Protocol::Ssh => whole(["record.hdr", "record.data", "record.pdu"], 6, end, tell),
-        Protocol::Dcerpc => whole(["hdr", "data", "pdu"], DCERPC, end, tell),
+        Protocol::Dcerpc => head_first(["hdr", "data"], DCERPC, end, tell),
         Protocol::Smtp if side == 1 => tell("response_line", 0..end),
         Protocol::Smtp => {
             let lines = memchr::memchr_iter(b'\n', unit).take(2).count();
-            tell(if lines > 1 { "data" } else { "command_line" }, 0..end);
+            if lines > 1 {
+                return tell("data", 0..end);
+            }
+            // With the line's end, and without.
+            tell("command_line", 0..end);
+            tell("command_line", 0..unit.trim_ascii_end().len());
         }
         Protocol::Telnet => {
             tell("pdu", 0..end);
@@ -58,17 +66,32 @@ pub(super) fn of_datagram(protocol: Protocol, side: usize, unit: &[u8], tell: Te
         Protocol::Nfs => rpc(unit, 0, side, tell),
         Protocol::Sip => sip(side, unit, tell),
         Protocol::Enip => enip(unit, tell),
-        Protocol::Dcerpc => whole(["hdr", "data", "pdu"], DCERPC_DATAGRAM, end, tell),
+        Protocol::Dcerpc => head_first(["hdr", "data"], DCERPC_DATAGRAM, end, tell),
         _ => tell("pdu", 0..end),
     }
 }
 
-/// Head, what is behind it, and both.
+/// The whole, its head, and what is behind that.
 fn whole(names: [&'static str; 3], head: usize, end: usize, tell: Tell<'_>) {
     let [name, data, pdu] = names;
     tell(pdu, 0..end);
+    head_and_data([name, data], head, end, tell);
+}
+
+fn head_and_data([name, data]: [&'static str; 2], head: usize, end: usize, tell: Tell<'_>) {
     if head <= end {
         tell(name, 0..head);
+        tell(data, head..end);
+    }
+}
+
+/// A head, the whole, which is called `pdu`, and what is behind the head.
+fn head_first([name, data]: [&'static str; 2], head: usize, end: usize, tell: Tell<'_>) {
+    if head <= end {
+        tell(name, 0..head);
+    }
+    tell("pdu", 0..end);
+    if head <= end {
         tell(data, head..end);
     }
 }
@@ -80,7 +103,7 @@ fn tls(unit: &[u8], tell: Tell<'_>) {
         tell("ssl2.hdr", 0..end.min(2));
         return;
     }
-    whole(["hdr", "data", "pdu"], 5, end, tell);
+    head_first(["hdr", "data"], 5, end, tell);
     match unit[0] {
         0x15 => tell("alert", 5..end),
         0x18 => tell("heartbeat", 5..end),
@@ -177,7 +200,8 @@ fn websocket(unit: &[u8]) -> usize {
 /// A command, its items, and the message of CIP in one.
 fn enip(unit: &[u8], tell: Tell<'_>) {
     let end = unit.len();
-    whole(["hdr", "data", "pdu"], ENIP, end, tell);
+    head_and_data(["hdr", "data"], ENIP, end, tell);
+    tell("pdu", 0..end);
     let word = |at: usize| {
         let bytes = unit.get(at..at + 2)?;
         Some(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])))
@@ -214,7 +238,7 @@ mod tests {
     #[test]
     fn a_record_of_tls_has_a_head_and_data() {
         let parts = told(Protocol::Tls, 0, b"\x15\x03\x03\x00\x02\x01\x00");
-        assert_eq!(parts, [("pdu", 0..7), ("hdr", 0..5), ("data", 5..7), ("alert", 5..7)]);
+        assert_eq!(parts, [("hdr", 0..5), ("pdu", 0..7), ("data", 5..7), ("alert", 5..7)]);
     }
 
     #[test]

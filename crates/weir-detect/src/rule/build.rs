@@ -60,6 +60,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         bypasses: collected.bypasses,
         untold: collected.untold,
         spoken: collected.spoken,
+        stream_of: collected.stream_of,
         messages: collected.messages,
         units: collected.units,
         app_events: collected.app_events,

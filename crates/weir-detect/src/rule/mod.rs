@@ -483,6 +483,8 @@ pub struct Rule {
     pub(crate) bypasses: bool,
     pub(crate) untold: Option<Untold>,
     pub(crate) spoken: Vec<Spoken>,
+    /// What speaks in the streams that it looks at as frames: `frame:tls.stream`.
+    pub(crate) stream_of: Option<Protocol>,
     pub(crate) messages: Vec<MessageTest>,
     /// What it asks of numbers in what applications say.
     pub(crate) units: Vec<UnitTest>,

@@ -116,6 +116,30 @@ fn datagrams_are_frames() {
 }
 
 #[test]
+fn frames_that_are_asked_for_are_counted_and_tell_of_their_transactions() {
+    let said = |rules: &str| {
+        let mut bench = Bench::new(rules);
+        bench.connect();
+        bench.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+        bench.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        bench.client(b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+        let told = bench.alerts.drain().map(|it| it.transaction.expect("a frame"));
+        told.map(|it| {
+            let of = |name: &str| it.objects.iter().find(|it| it.0 == name).unwrap().1.clone();
+            let [id, url] = [of("frame").value("id").cloned(), of("http").value("url").cloned()];
+            (it.number, id.unwrap(), url.unwrap())
+        })
+        .collect::<Vec<_>>()
+    };
+    let request = "alert http1 any any -> any any (frame:request; content:\"GET\"; sid:1;)\n";
+    let told = |number, id: u64, url: &str| (Some(number), id.into(), url.into());
+    assert_eq!(said(request), [told(0, 1, "/a"), told(1, 2, "/b")]);
+    // The stream as a whole is a frame too, and the first.
+    let stream = "alert http1 any any -> any any (frame:stream; content:\"nowhere\"; sid:2;)\n";
+    assert_eq!(said(&format!("{request}{stream}")), [told(0, 2, "/a"), told(1, 3, "/b")]);
+}
+
+#[test]
 fn frames_go_on_behind_an_upgrade() {
     let mut bench = Bench::new(
         "alert websocket any any -> any any (frame:pdu; content:\"|81 03|abc\"; startswith; \

@@ -575,6 +575,7 @@ impl Connection {
         if is_tunnel || (status == b"101" && has_none && has_asked) {
             // What follows is another protocol.
             (self.upgrade, self.is_tunnel) = (upgrade.filter(|_| !is_tunnel), is_tunnel);
+            self.sides[1].is_end = true;
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }

@@ -372,6 +372,11 @@ impl Connection {
         }
     }
 
+    /// The transaction of a stream.
+    pub(crate) fn find(&self, stream: u32) -> Option<u64> {
+        self.transactions.find(stream)
+    }
+
     /// The transaction of a stream, a new one where there is none; of the connection always a new
     /// one.
     fn of_stream(&mut self, stream: u32) -> u64 {
