@@ -472,6 +472,11 @@ impl Conversation {
         })
     }
 
+    /// Bytes of a side's stream, and how many of them its receiver has.
+    pub(crate) fn heard(&self, side: usize) -> (u64, u64) {
+        (self.streams[side].len(), self.streams[side].acknowledged().0)
+    }
+
     /// The transaction of a stream of HTTP/2.
     pub(crate) fn transaction_of_stream(&self, stream: u32) -> Option<u64> {
         match &self.application {

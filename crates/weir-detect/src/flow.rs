@@ -1,5 +1,6 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
+mod later;
 mod past;
 mod record;
 mod tcp;
@@ -27,6 +28,8 @@ use crate::record::SpokenBeside;
 use crate::rule::{Counted, Header, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
+use later::Later;
+pub(crate) use later::{Effect, Waiting};
 pub(crate) use tcp::Tcp;
 
 /// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
@@ -101,6 +104,8 @@ pub(crate) struct Flow {
     /// The last timestamp of each side's segments.
     timestamps: [Option<u32>; 2],
     bits: Vec<u32>,
+    /// What rules have done to it that is still to take effect.
+    later: Option<Box<Later>>,
     /// Bits of transactions, each by the transaction's number, the oldest first.
     bits_of_transactions: VecDeque<(u64, u32)>,
     integers: Vec<(u32, i64)>,
@@ -194,6 +199,7 @@ impl Flow {
         self.is_looked_at = Default::default();
         self.is_drop_told = [false; 2];
         self.bits.clear();
+        self.later = None;
         self.bits_of_transactions.clear();
         self.integers.clear();
         self.texts.clear();
@@ -422,10 +428,6 @@ impl Flow {
         }
     }
 
-    pub(crate) fn bits(&self) -> &[u32] {
-        &self.bits
-    }
-
     pub(crate) fn has_bit(&self, bit: u32) -> bool {
         self.bits.contains(&bit)
     }
@@ -605,6 +607,7 @@ impl Slab {
             let counts = std::mem::take(&mut flow.counts).into_iter();
             flow.counts =
                 counts.filter_map(|it| Some((successors.rule(it.0)?, it.1, it.2))).collect();
+            flow.later = None;
             flow.bits = flow.bits.drain(..).filter_map(bit).collect();
             let named = std::mem::take(&mut flow.bits_of_transactions).into_iter();
             flow.bits_of_transactions = named.filter_map(|it| Some((it.0, bit(it.1)?))).collect();

@@ -2,8 +2,9 @@
 
 mod end;
 mod flood;
+mod successors;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
@@ -19,6 +20,7 @@ use crate::rule::{
     Action, BitScope, BitTest, BitVerb, Buffer, BufferKey, FlowTest, HeaderTest, Hook, Protocol,
     Rule, RuleIndex,
 };
+pub(crate) use successors::Successors;
 
 /// Rules ready to run; shared by all workers.
 #[derive(Debug, Default)]
@@ -178,34 +180,6 @@ impl BareRules {
     }
 }
 
-/// Places of rules and of names of bits in a set that takes another's place: rules are the same by
-/// their numbers, bits by their names.
-#[derive(Debug, Default)]
-pub(crate) struct Successors {
-    rules: Vec<Option<RuleIndex>>,
-    bits: Vec<Option<u32>>,
-}
-
-impl Successors {
-    pub(crate) fn rule(&self, before: RuleIndex) -> Option<RuleIndex> {
-        self.rules.get(before.0 as usize).copied().flatten()
-    }
-
-    /// Rules of a list by their places here; those that are gone go.
-    pub(crate) fn rename<T>(&self, list: &mut Vec<T>, of: impl Fn(&mut T) -> &mut RuleIndex) {
-        list.retain_mut(|it| {
-            let rule = of(it);
-            let successor = self.rule(*rule);
-            *rule = successor.unwrap_or(*rule);
-            successor.is_some()
-        });
-    }
-
-    pub(crate) fn bit(&self, before: u32) -> Option<u32> {
-        self.bits.get(before as usize).copied().flatten()
-    }
-}
-
 impl RuleSet {
     pub(crate) fn compile(
         rules: Vec<Rule>,
@@ -301,16 +275,6 @@ impl RuleSet {
     #[inline]
     pub fn rule(&self, index: RuleIndex) -> &Rule {
         &self.rules[index.0 as usize]
-    }
-
-    /// What stands here for what stands in a set before.
-    pub(crate) fn successors(&self, before: &Self) -> Successors {
-        let name = |it: &Rule| (it.generator, it.sid);
-        let known: HashMap<_, _> = self.rules.iter().map(name).zip(0_u32..).collect();
-        let rules = before.rules.iter().map(|it| known.get(&name(it)).copied().map(RuleIndex));
-        let known: HashMap<&String, u32> = self.bit_names.iter().zip(0..).collect();
-        let bits = before.bit_names.iter().map(|it| known.get(it).copied());
-        Successors { rules: rules.collect(), bits: bits.collect() }
     }
 
     /// What the class of a rule means, in words: EVE's `category`.

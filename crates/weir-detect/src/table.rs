@@ -203,6 +203,13 @@ impl FlowTable {
         entry.map(|it| detector.beside(it.slot)).unwrap_or_default()
     }
 
+    /// The packet's flow is over: what rules have done to it takes effect (docs/adr/0313). Whether
+    /// one lets it pass.
+    pub fn take_all_effect(&mut self, detector: &mut Detector, packet: &Packet<'_>) -> bool {
+        let slot = self.entries.get(&self.key(packet).0).map(|it| it.slot);
+        slot.is_some_and(|it| detector.take_all_effect(it))
+    }
+
     /// Whether what is spoken in a packet's flow was looked for, and is none that is known.
     pub fn has_failed(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_failed(it.slot))

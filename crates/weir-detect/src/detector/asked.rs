@@ -6,13 +6,17 @@ use crate::flow::{Flow, FlowSlot};
 use crate::record::FlowRecord;
 
 impl Detector {
-    /// What rules have noted of a packet's flow.
+    /// What rules have noted of a packet's flow, as far as it takes effect.
     pub(crate) fn marks(&self, slot: FlowSlot) -> Marks {
-        let Some(flow) = self.flows.taken(slot) else { return Marks::default() };
+        let flow = self.flows.taken(slot);
+        flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits()))
+    }
+
+    fn marks_of(&self, flow: &Flow, bits: &[u32]) -> Marks {
         let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
         let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
         Marks {
-            bits: flow.bits().iter().filter_map(|it| name(*it)).collect(),
+            bits: bits.iter().filter_map(|it| name(*it)).collect(),
             counters: flow
                 .integers()
                 .iter()
@@ -24,6 +28,16 @@ impl Detector {
     /// What is spoken in a flow, where it is known.
     pub(crate) fn application(&self, slot: FlowSlot) -> Option<&'static str> {
         self.flows.taken(slot).and_then(|it| it.told.application)
+    }
+
+    /// A flow is over: what rules have done to it takes effect. Whether one lets it pass.
+    pub(crate) fn take_all_effect(&mut self, slot: FlowSlot) -> bool {
+        let limits = self.evaluator.limits;
+        let Some(flow) = self.flows.taken_mut(slot) else { return false };
+        for side in [Direction::Initiator, Direction::Responder] {
+            flow.is_passed |= flow.take_effect((side, u64::MAX), false, &limits);
+        }
+        flow.is_passed
     }
 
     /// Whether it was looked for what is spoken in a flow, in vain.
@@ -103,7 +117,9 @@ impl Detector {
 
     /// What there is to tell of a flow.
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
-        let (marks, limits) = (self.marks(slot), &self.evaluator.limits);
+        let limits = &self.evaluator.limits;
+        let flow = self.flows.taken(slot);
+        let marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits_at_end()));
         let narrates = self.evaluator.tells_of_applications();
         self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits, narrates) })
     }

@@ -11,7 +11,7 @@ use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
 use crate::detector::{Decision, Detector, Direction, Unseen};
-use crate::flow::{Flow, put_text};
+use crate::flow::{Effect, Flow, put_text};
 use crate::headers::Headers;
 use crate::packet::View;
 use crate::rdma::remote_key;
@@ -114,6 +114,7 @@ impl Evaluator {
         self.keep_captured(flow);
         self.sets.commit();
         self.keep_replaced((rule, index), sight);
+        self.puts_off = self.is_put_off(&sight);
         self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
@@ -128,10 +129,8 @@ impl Evaluator {
             self.counters.suppressed += 1;
             return ControlFlow::Continue(());
         }
-        let is_of_flow = match rule.scope {
-            Some(scope) => scope == Scope::Flow,
-            None => (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow(),
-        };
+        let usually = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
+        let is_of_flow = rule.scope.map_or(usually, |it| it == Scope::Flow);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !is_suppressed;
         let blocked = match action {
             // It does not match again until its time is over.
@@ -140,7 +139,9 @@ impl Evaluator {
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
                 }
-                self.pass_instead(index, flow, alerts, decision);
+                if self.puts_off.is_none() {
+                    self.pass_instead(index, flow, alerts, decision);
+                }
                 let is_of_flow = is_of_flow || self.is_of_stream_too(rule, flow, scene);
                 // What an earlier rule dropped is not let pass for the rest of its flow.
                 return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
@@ -159,16 +160,14 @@ impl Evaluator {
         self.counters.suppressed += u64::from(!is_told);
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
             // What follows in a flow that is looked at no further goes on.
-            if is_of_flow && !rule.bypasses {
+            let ends = is_of_flow && !rule.bypasses;
+            if ends && !self.put_off(flow, scene.direction, Effect::Drop(index)) {
                 flow.drop_by(index, &self.limits);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
             if *decision == Decision::Pass {
                 self.by_rate = action != rule.action;
-                *decision = match blocked {
-                    Blocked::Rejected => Decision::Reject { rule: index },
-                    _ => Decision::Drop { rule: index },
-                };
+                *decision = blocked.decision(index);
             }
         }
         ControlFlow::Continue(())
@@ -443,7 +442,12 @@ impl Evaluator {
             _ => false,
         };
         let has_room = match (bit.scope, is_set) {
-            (BitScope::Flow, _) => flow.put_bit(name, is_set),
+            (BitScope::Flow, _) => {
+                if !self.put_off(flow, scene.direction, Effect::Bit(name, is_set)) {
+                    flow.put_bit_for_others(name, is_set);
+                }
+                flow.put_bit(name, is_set)
+            }
             (BitScope::Transaction, _) => {
                 if let Some(number) = self.looked_at {
                     flow.put_bit_of_transaction(number, name, is_set);
@@ -486,6 +490,16 @@ impl Evaluator {
             http.put_bodies(&mut object);
         }
         Some(((name, object), message.progress()))
+    }
+}
+
+impl Blocked {
+    /// What becomes of a packet that is blocked so.
+    fn decision(self, rule: RuleIndex) -> Decision {
+        match self {
+            Self::Rejected => Decision::Reject { rule },
+            _ => Decision::Drop { rule },
+        }
     }
 }
 

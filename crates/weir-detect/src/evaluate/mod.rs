@@ -7,6 +7,8 @@
 mod consequences;
 mod converse;
 mod frames;
+mod later;
+mod looks;
 mod matching;
 mod messages;
 mod oddities;
@@ -87,6 +89,10 @@ pub(crate) struct Evaluator {
     pub(crate) is_passed: bool,
     /// No rule is looked at: what is spoken is only told.
     is_mute: bool,
+    /// Set where what rules about the stream do waits for its acknowledgment.
+    heard: Option<later::HeardStream>,
+    /// What the rule at hand does waits; with true, it is one about bytes, not about a message.
+    puts_off: Option<bool>,
     /// Why the last packet is none of its stream, and is to go no further.
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
@@ -305,6 +311,8 @@ impl Evaluator {
             matched: Vec::new(),
             bits_put: false,
             first_putter: RuleIndex(u32::MAX),
+            heard: None,
+            puts_off: None,
             first_alert: 0,
             continues: false,
             withholds: false,
@@ -340,40 +348,17 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
+        self.heard = self.heard_of(flow, direction, view);
         let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
-        let decided = &mut decision;
-        let mut outcome = self.look_at_packet(flow, &scene, &progress, alerts, decided);
-        (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
-        if outcome.is_continue() && progress.is_part {
-            outcome = self.look_at_operation(flow, &scene, alerts, decided);
-        }
-        if outcome.is_continue() {
-            outcome = self.look_at_stream(flow, &scene, &progress, alerts, decided);
-        }
-        // Bits that a rule about messages puts, those about packets see with the next packet.
-        if outcome.is_continue() && self.bits_put && !self.late.is_empty() {
-            outcome = self.look_again(flow, &scene, &progress, alerts, decided);
-        }
-        if outcome.is_continue() {
-            outcome = self.look_at_frames(flow, &scene, &progress, alerts, decided);
-        }
-        // What is said is told, whatever is decided of it before that.
-        self.is_mute |= outcome.is_break();
-        if outcome.is_continue() || self.narrates() {
-            let last = self.look_at_messages(flow, &scene, &progress, alerts, decided);
-            outcome = if outcome.is_continue() { last } else { outcome };
-        }
+        let looked = self.look_at(flow, &scene, &progress, alerts, &mut decision);
         if !flow.is_passed {
-            self.drop_again(flow, &scene, alerts, (&mut decision, &outcome));
+            self.drop_again(flow, &scene, alerts, (&mut decision, &looked.outcome));
         }
         flow.note_dropper(direction);
         self.note_session(flow, &scene);
-        self.is_passed = outcome.is_break() && decision == Decision::Pass;
-        if let ControlFlow::Break(is_passed) = outcome {
-            flow.is_passed |= is_passed;
-        }
+        self.pass(flow, direction, looked, decision);
         match decision {
             Decision::Pass => {}
             _ if alerts.len() == self.first_alert => {
@@ -493,24 +478,6 @@ impl Evaluator {
         if view.is_tcp() && !progress.is_part {
             groups.scan_stream(of_what, (payload, 0), payload.len(), scratch, candidates);
         }
-    }
-
-    /// Rules about packets whose bits the look at the stream has changed.
-    fn look_again(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        progress: &Progress,
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-    ) -> ControlFlow<bool> {
-        self.candidates.clear();
-        // Those before it had their turn.
-        let first = self.first_putter;
-        self.candidates.extend(self.late.drain(..).filter(|it| *it > first));
-        let payload = (!progress.is_opaque).then_some(Bytes::whole(scene.view.payload));
-        let sight = Sight { payload, message: None, is_stream: false };
-        self.each(flow, scene, alerts, decision, &|_| Some(sight))
     }
 
     /// Rules about the stream that the packet's new bytes continue.

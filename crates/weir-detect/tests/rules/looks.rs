@@ -136,6 +136,46 @@ fn who_waits_for_acknowledgments_tells_of_packet_and_stream() {
     }
 }
 
+/// What is alerted to with each of: a request, its acknowledgment, two more segments of the client.
+fn with_a_request(rules: &str, waits_for_acknowledgment: bool) -> [Vec<u32>; 4] {
+    const ACK: u8 = 16;
+    let limits = Limits { waits_for_acknowledgment, ..Limits::default() };
+    let mut bench = Bench::with(rules, limits);
+    bench.connect();
+    bench.alerted();
+    bench.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let with_request = bench.alerted();
+    let mut of_segment = |direction| {
+        bench.tcp(direction, ACK, b"");
+        bench.alerted()
+    };
+    let [server, client] = [Direction::Responder, Direction::Initiator];
+    [with_request, of_segment(server), of_segment(client), of_segment(client)]
+}
+
+#[test]
+fn who_waits_for_acknowledgments_has_rules_about_messages_take_effect_with_them() {
+    let seen = "alert http any any -> any any (http.uri; content:\"/a\"; flowbits:set,seen; \
+                noalert; sid:1;)\n\
+                alert tcp-pkt any any -> any any (flowbits:isset,seen; sid:2;)\n\
+                alert http any any -> any any (http.host; flowbits:isset,seen; content:\"h\"; \
+                sid:3;)";
+    // Rules about messages see at once what others of them did.
+    assert_eq!(with_a_request(seen, true), [vec![3], vec![], vec![], vec![2]]);
+    assert_eq!(with_a_request(seen, false), [vec![3], vec![2], vec![2], vec![2]]);
+
+    let bytes = "alert tcp any any -> any any (content:\"GET /a\"; flowbits:set,seen; noalert; \
+                 sid:1;)\n\
+                 alert tcp-pkt any any -> any any (flowbits:isset,seen; sid:2;)";
+    assert_eq!(with_a_request(bytes, true), [vec![], vec![], vec![2], vec![2]]);
+    assert_eq!(with_a_request(bytes, false), [vec![2], vec![2], vec![2], vec![2]]);
+
+    let pass = "pass http any any -> any any (http.uri; content:\"/a\"; sid:1;)\n\
+                alert tcp-pkt any any -> any any (dsize:<999; sid:2;)";
+    assert_eq!(with_a_request(pass, true), [vec![2], vec![2], vec![2], vec![]]);
+    assert_eq!(with_a_request(pass, false), [vec![], vec![], vec![], vec![]]);
+}
+
 #[test]
 fn the_size_of_a_stream_is_known_to_rules_of_packets() {
     let rule =

@@ -323,6 +323,7 @@ impl<W: Write> Look<W> {
         }
         let is_dropped = is_dropped && !is_let_pass;
         self.note_chunks(layer, &packet);
+        self.is_passed = self.detector.is_passed();
         if !self.held.is_empty() {
             self.answer_held();
             self.acknowledge(layer, &packet);
@@ -330,7 +331,6 @@ impl<W: Write> Look<W> {
         if self.detector.rewritten() > 0 {
             self.forget_rewritten(&packet);
         }
-        self.is_passed = self.detector.is_passed();
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
         self.is_passed = false;
         self.tell_odd(now, layer, &packet);

@@ -264,7 +264,9 @@ impl<W: Write> Look<W> {
                 alert.flow = view;
             }
             let fate = (Decision::Pass, std::slice::from_ref(&alert));
+            self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
             self.alert(&alert, &layer, &packet, fate);
         }
+        self.is_passed = false;
     }
 }

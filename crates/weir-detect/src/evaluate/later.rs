@@ -1,0 +1,62 @@
+//! Where streams are looked at once they are acknowledged (docs/adr/0313): what rules about them
+//! do takes effect then.
+
+use std::ops::ControlFlow;
+
+use super::looks::Looked;
+use super::{Evaluator, Sight};
+use crate::detector::{Decision, Direction};
+use crate::flow::{Effect, Flow, Waiting};
+use crate::packet::View;
+
+/// How far the stream of a packet's side has come, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeardStream {
+    pub(super) length: u64,
+    /// What its receiver has of it.
+    pub(super) acknowledged: u64,
+}
+
+impl Evaluator {
+    pub(super) fn heard_of(
+        &self,
+        flow: &Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> Option<HeardStream> {
+        let conversation = flow.conversation.as_ref();
+        let waits = self.limits.waits_for_acknowledgment && view.is_tcp();
+        let (length, acknowledged) = conversation.filter(|_| waits)?.heard(direction.index());
+        Some(HeardStream { length, acknowledged })
+    }
+
+    /// Set where what a rule does on that sight waits.
+    pub(super) fn is_put_off(&self, sight: &Sight<'_>) -> Option<bool> {
+        (self.heard.is_some() && sight.is_stream).then_some(sight.message.is_none())
+    }
+
+    /// Puts it off, if what the rule at hand does waits; whether it does.
+    pub(super) fn put_off(&self, flow: &mut Flow, side: Direction, effect: Effect) -> bool {
+        let Some((heard, is_of_bytes)) = self.heard.zip(self.puts_off) else { return false };
+        flow.put_off(Waiting { effect, side, end: heard.length, is_of_bytes });
+        true
+    }
+
+    /// A rule has let the packet pass, or the rest of its flow with it, at once or later.
+    pub(super) fn pass(
+        &mut self,
+        flow: &mut Flow,
+        direction: Direction,
+        looked: Looked,
+        decision: Decision,
+    ) {
+        let ControlFlow::Break(is_of_flow) = looked.outcome else { return };
+        let waits = self.heard.filter(|_| !looked.is_of_packet);
+        self.is_passed = decision == Decision::Pass && waits.is_none();
+        match waits {
+            Some(_) if is_of_flow => _ = self.put_off(flow, direction, Effect::Pass),
+            Some(_) => {}
+            None => flow.is_passed |= is_of_flow,
+        }
+    }
+}

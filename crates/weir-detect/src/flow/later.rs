@@ -1,0 +1,128 @@
+//! What rules about streams and messages do to a flow where these are looked at once their receiver
+//! has acknowledged them (docs/adr/0313): their alerts wait, and so do bits, `pass` and `drop`.
+
+use std::collections::VecDeque;
+
+use super::{BITS_MAX, Flow};
+use crate::detector::{Direction, Limits};
+use crate::rule::RuleIndex;
+
+/// Effects of a flow that wait, at most; what is beyond takes effect at once.
+const EFFECTS_MAX: usize = 1 << 8;
+
+/// What a rule does to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Bit(u32, bool),
+    Pass,
+    Drop(RuleIndex),
+}
+
+/// What waits, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) effect: Effect,
+    /// Whose bytes it is about, and where they end in the stream.
+    pub(crate) side: Direction,
+    pub(crate) end: u64,
+    /// A rule about a stream's bytes: those are looked at with packets, before messages.
+    pub(crate) is_of_bytes: bool,
+}
+
+/// Effects that wait.
+#[derive(Debug)]
+pub(crate) struct Later {
+    effects: VecDeque<Waiting>,
+    /// The flow's bits as rules about packets see them meanwhile.
+    bits: Vec<u32>,
+}
+
+impl Flow {
+    /// Puts an effect off until the bytes that it is about are acknowledged. A bit is put by the
+    /// caller besides, for who looks at messages.
+    pub(crate) fn put_off(&mut self, waiting: Waiting) {
+        let bits = &self.bits;
+        let new = || Box::new(Later { effects: VecDeque::new(), bits: bits.clone() });
+        let later = self.later.get_or_insert_with(new);
+        later.effects.push_back(waiting);
+        if later.effects.len() > EFFECTS_MAX {
+            later.effects.pop_front();
+        }
+    }
+
+    /// Rules about packets are looked at from here on, or no more: their bits change places with
+    /// those that rules about messages see.
+    pub(crate) fn swap_bits(&mut self) {
+        if let Some(later) = &mut self.later {
+            std::mem::swap(&mut self.bits, &mut later.bits);
+        }
+    }
+
+    /// Puts a bit for those who do not look now, too.
+    pub(crate) fn put_bit_for_others(&mut self, bit: u32, is_set: bool) {
+        if let Some(later) = &mut self.later {
+            put(&mut later.bits, bit, is_set);
+        }
+    }
+
+    /// The bits that take effect already.
+    pub(crate) fn bits(&self) -> &[u32] {
+        self.later.as_ref().map_or(&self.bits, |it| &it.bits)
+    }
+
+    /// Its bits when all has taken effect.
+    pub(crate) fn bits_at_end(&self) -> &[u32] {
+        &self.bits
+    }
+
+    /// What waits takes effect with a packet of the side whose bytes before `acknowledged` its
+    /// receiver has; bits of rules about bytes before rules about the packet are looked at, all
+    /// else behind them. Whether a rule lets the rest pass with it.
+    pub(crate) fn take_effect(
+        &mut self,
+        (side, acknowledged): (Direction, u64),
+        is_before: bool,
+        limits: &Limits,
+    ) -> bool {
+        let Some(mut later) = self.later.take() else { return false };
+        let mut passes = false;
+        let is_due = |it: &Waiting| {
+            let is_early = it.is_of_bytes && matches!(it.effect, Effect::Bit(..));
+            it.side == side && it.end <= acknowledged && (is_early || !is_before)
+        };
+        let mut left = VecDeque::new();
+        for waiting in later.effects.drain(..) {
+            match waiting.effect {
+                _ if !is_due(&waiting) => left.push_back(waiting),
+                Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Pass => passes = true,
+                Effect::Drop(rule) => self.drop_by(rule, limits),
+            }
+        }
+        later.effects = left;
+        // Whoever looks sees the same again.
+        self.later = (!later.effects.is_empty()).then_some(later);
+        passes
+    }
+
+    /// A rule lets the rest of it pass, once that takes effect.
+    pub(crate) fn is_to_pass(&self) -> bool {
+        self.awaits(|it| it == Effect::Pass)
+    }
+
+    /// A rule drops the rest of it, once that takes effect.
+    pub(crate) fn is_to_drop(&self) -> bool {
+        self.awaits(|it| matches!(it, Effect::Drop(_)))
+    }
+
+    fn awaits(&self, is_such: impl Fn(Effect) -> bool) -> bool {
+        self.later.as_ref().is_some_and(|it| it.effects.iter().any(|it| is_such(it.effect)))
+    }
+}
+
+fn put(bits: &mut Vec<u32>, bit: u32, is_set: bool) {
+    bits.retain(|it| *it != bit);
+    if is_set && bits.len() < BITS_MAX {
+        bits.push(bit);
+    }
+}
