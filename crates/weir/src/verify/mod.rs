@@ -113,9 +113,9 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
     if let Some(why) = shell(&[], before) {
         return Ok(Ok(vec![why]));
     }
-    let run::Run { events, refused, log } = run::run(&case, made.path())?;
+    let run::Run { events, refused, log, is_refused } = run::run(&case, made.path())?;
     let is_fatal = case.is_strict || (case.is_usual && case.exit_code != 0);
-    let code = i64::from(is_fatal && !refused.is_empty());
+    let code = i64::from(is_refused || (is_fatal && !refused.is_empty()));
     if code != case.exit_code {
         let mut reasons = vec![format!("it ends with {code}, not {}", case.exit_code)];
         reasons.extend(refused);

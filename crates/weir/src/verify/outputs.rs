@@ -61,7 +61,14 @@ pub(super) fn write_log(log: &[(&str, String)], folder: &Path) -> Result<()> {
         format!("{}\n", json!({ "event_type": "engine", "log_level": level, "engine": engine }))
     };
     let events: String = log.iter().map(event).collect();
-    for (name, text) in [("suricata.log", &text), ("suricata.json", &events), ("stdout", &text)] {
+    let of_errors: String =
+        text.split_inclusive('\n').filter(|it| !it.starts_with("Info")).collect();
+    for (name, text) in [
+        ("suricata.log", &text),
+        ("suricata.json", &events),
+        ("stdout", &text),
+        ("stderr", &of_errors),
+    ] {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -33,10 +33,17 @@ pub(super) struct Run {
     pub(super) refused: Vec<String>,
     /// What the run says of itself: how severe that is, and what.
     pub(super) log: Vec<(&'static str, String)>,
+    /// Its settings end it before it begins.
+    pub(super) is_refused: bool,
 }
 
 /// Runs `case`. Sets that rules change are kept in the folder that it names, or in `made`.
 pub(super) fn run(case: &Case, made: &Path) -> Result<Run> {
+    if let Some(kind) = logged_twice(case) {
+        let what = format!("only one '{kind}' logger can be enabled");
+        let (refused, log) = (vec![what.clone()], vec![("Error", what)]);
+        return Ok(Run { events: Vec::new(), refused, log, is_refused: true });
+    }
     let datasets = case.data_folder.clone().unwrap_or_else(|| made.to_owned());
     let mut text = rules::read(&case.rules, variables(case))?;
     text.read_kept(&datasets)?;
@@ -56,7 +63,7 @@ pub(super) fn run(case: &Case, made: &Path) -> Result<Run> {
     let refused: Vec<String> = wrong_policy(case).into_iter().chain(refused).collect();
     let log = log(case, &loaded.report, &refused)?;
     if case.is_check {
-        return Ok(Run { events: Vec::new(), refused, log });
+        return Ok(Run { events: Vec::new(), refused, log, is_refused: false });
     }
     let dress = Dress::new(case, &loaded.rules)?;
     let mut out = Vec::new();
@@ -70,7 +77,22 @@ pub(super) fn run(case: &Case, made: &Path) -> Result<Run> {
     let lines = out.split(|it| *it == b'\n').filter(|it| !it.is_empty());
     let mut events: Vec<Value> = lines.map(serde_json::from_slice).collect::<Result<_, _>>()?;
     dress.put(&mut events);
-    Ok(Run { events, refused, log })
+    Ok(Run { events, refused, log, is_refused: false })
+}
+
+/// A kind of events that two logs of EVE ask for, though one alone may.
+fn logged_twice(case: &Case) -> Option<&'static str> {
+    let outputs = case.settings.get("outputs").and_then(Value::as_array);
+    let logs: Vec<&Value> =
+        outputs.into_iter().flatten().filter_map(|it| it.get("eve-log")).collect();
+    let is_on = |log: &&&Value| log.get("enabled").is_none_or(|it| *it != false && it != "no");
+    let asks = |log: &&Value, kind: &str| {
+        let kinds = log.get("types").and_then(Value::as_array);
+        kinds.into_iter().flatten().any(|it| it == kind || it.get(kind).is_some())
+    };
+    let is_twice =
+        |kind: &&str| logs.iter().filter(is_on).filter(|it| asks(it, kind)).nth(1).is_some();
+    ["anomaly", "drop"].into_iter().find(is_twice)
 }
 
 /// The captures of a test, in the order of their names.

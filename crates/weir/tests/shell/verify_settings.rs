@@ -45,6 +45,22 @@ const POST: &str = "tcp 80\n\
     < HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\nanswer\n";
 
 #[test]
+fn a_logger_that_is_there_once_ends_a_run_that_asks_for_it_twice() {
+    let log = |name: &str, kind: &str| {
+        format!("  - eve-log: {{enabled: yes, filename: {name}, types: [{kind}]}}\n")
+    };
+    let rules = "alert http any any -> any any (http.uri; content:\"/x\"; sid:1;)\n";
+    let refused = "exit-code: 1\nargs: [-k none]\nchecks:\n\
+                   - shell:\n    args: grep -c \"only one 'anomaly' logger\" stderr\n    expect: 1\n";
+    let alerted = counts(&[("alert.signature_id: 1", 1)]);
+    for (second, test) in [("anomaly", refused), ("http", alerted.as_str())] {
+        let of_both = log("eve.json", "alert, anomaly") + &log("other.json", second);
+        let failed = failures(second, POST, rules, &format!("outputs:\n{of_both}"), test);
+        assert_eq!(failed, Vec::<Value>::new(), "{second}");
+    }
+}
+
+#[test]
 fn alerts_tell_what_settings_ask_for_and_no_more() {
     let rules = "alert http any any -> any any (msg:\"m\"; http.uri; content:\"/x\"; \
                  reference:url,weir.example/a; sid:1;)\n";
