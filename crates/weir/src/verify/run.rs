@@ -253,7 +253,7 @@ fn options(case: &Case) -> Options {
         http_custom: http_custom(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
-        as_ips: case.is_inline,
+        as_ips: case.is_inline || case.is_on("stream.inline", false),
         waits: !case.is_inline && !case.is_on("stream.inline", false),
         tells_failed: true,
         checksums: match case.checks_segments() {

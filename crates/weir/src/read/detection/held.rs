@@ -39,8 +39,9 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
         decision: Decision,
     ) {
-        let Options { is_inline, waits, .. } = self.options;
-        if let (false, Transport::Tcp { sequence, .. }) = (is_inline, layer.parsed.transport)
+        let Options { is_inline, as_ips, waits, .. } = self.options;
+        let looks_at_once = is_inline || as_ips;
+        if let (false, Transport::Tcp { sequence, .. }) = (looks_at_once, layer.parsed.transport)
             && self.held.len() < HELD_MAX
         {
             let rules = self.rules.clone();
