@@ -256,14 +256,14 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.head.tells(Buffer::HttpHeader))
     }
 
-    /// How far each side has come, by the place among the states of HTTP/1.
+    /// How far each side has come, by the place among the states of HTTP/1: what it is in, not what
+    /// it has behind it.
     pub(crate) fn places(&self) -> [usize; 2] {
         let place = |side| match self.half(side) {
             None => HttpPlace::Started,
             Some(half) if half.is_complete => HttpPlace::Complete,
-            Some(half) if half.body_size > 0 => HttpPlace::Body,
-            Some(_) if self.has_headers(side) => HttpPlace::Headers,
-            Some(_) => HttpPlace::Line,
+            Some(half) if half.head == Head::Whole => HttpPlace::Body,
+            Some(_) => HttpPlace::Headers,
         };
         [0, 1].map(|side| place(side) as usize)
     }

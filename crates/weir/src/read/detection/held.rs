@@ -264,6 +264,7 @@ impl<W: Write> Look<W> {
             if let Some(view) = self.flows.view(&self.detector, &packet) {
                 alert.flow = view;
             }
+            self.bring_up_to_date(&mut alert, &packet);
             let fate = (Decision::Pass, std::slice::from_ref(&alert));
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
             self.alert(&alert, &layer, &packet, fate);
