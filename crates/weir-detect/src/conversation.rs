@@ -56,6 +56,9 @@ pub(crate) struct Conversation {
     change: Option<Change>,
     /// Where in each stream begins what is spoken.
     begins: [u64; 2],
+    /// With the end of whose bytes it became clear that what comes is encrypted, for who waits
+    /// until they are acknowledged.
+    opaque_from: Option<(usize, u64)>,
     /// Set where somebody asks for frames.
     framer: Option<Box<Framer>>,
     /// Rules whose fast pattern came, with where the stream was then, by side.
@@ -220,6 +223,7 @@ impl Conversation {
         progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
         progress.is_opaque |= is_opaque && !progress.is_renewed;
+        self.note_opaque(side, limits);
         if progress.refused.is_some() && seen & flags::SYN == 0 {
             // Its receiver does not hear of it: what it said of itself counts for nothing.
             self.acceptance = before;

@@ -16,10 +16,28 @@ impl Conversation {
         }
     }
 
-    /// Whether rules see nothing of the payloads that come.
+    /// Whether rules see nothing of the payloads that come. Who waits for acknowledgments knows it
+    /// with them.
     pub(super) fn is_opaque(&self, limits: &Limits) -> bool {
+        let is_known = || match (limits.waits_for_acknowledgment, self.opaque_from) {
+            (false, _) => true,
+            (true, Some((side, end))) => self.streams[side].acknowledged().0 >= end,
+            (true, None) => false,
+        };
+        self.is_to_be_opaque(limits) && is_known()
+    }
+
+    fn is_to_be_opaque(&self, limits: &Limits) -> bool {
         let [tls, ssh] = limits.looks_into_encrypted;
         self.encrypted().is_some_and(|it| if it == Protocol::Tls { !tls } else { !ssh })
+    }
+
+    /// Notes with whose bytes it became so.
+    pub(super) fn note_opaque(&mut self, side: usize, limits: &Limits) {
+        let waits = limits.waits_for_acknowledgment;
+        if waits && self.opaque_from.is_none() && self.is_to_be_opaque(limits) {
+            self.opaque_from = Some((side, self.streams[side].len()));
+        }
     }
 
     /// Whether the streams take in nothing of what comes: no parser finds anything in it either.

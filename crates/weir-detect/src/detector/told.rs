@@ -134,6 +134,11 @@ impl Detector {
         self.evaluator.by_flow && !self.evaluator.by_sender
     }
 
+    /// Whether the last packet's payload is encrypted, so that no rule has seen it.
+    pub fn is_opaque(&self) -> bool {
+        self.evaluator.is_opaque
+    }
+
     /// Whether a rule has let the last packet pass.
     pub fn is_passed(&self) -> bool {
         self.evaluator.is_passed

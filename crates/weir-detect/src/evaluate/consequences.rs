@@ -45,6 +45,7 @@ impl Evaluator {
     /// Forgets what is told of the packet before, whether or not rules look at the next one.
     pub(crate) fn forget(&mut self) {
         self.refused = None;
+        self.is_opaque = false;
         self.parser_error = None;
         self.would_drop.clear();
         self.replacements.clear();

@@ -85,6 +85,8 @@ pub(crate) struct Evaluator {
     pub(crate) by_flow: bool,
     /// It was dropped for its own side's sake.
     pub(crate) by_sender: bool,
+    /// The last packet's payload is encrypted: no rule has seen it.
+    pub(crate) is_opaque: bool,
     /// A rule has let the last packet pass.
     pub(crate) is_passed: bool,
     /// No rule is looked at: what is spoken is only told.
@@ -286,6 +288,7 @@ impl Evaluator {
             parser_error: None,
             by_flow: false,
             by_sender: false,
+            is_opaque: false,
             is_passed: false,
             is_mute: false,
             refused: None,
@@ -342,7 +345,7 @@ impl Evaluator {
         let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
         self.hear_operation(rules, flow, view, &mut progress);
         self.settle_frames(flow, rules, &mut progress);
-        self.rewritten = progress.rewritten;
+        (self.rewritten, self.is_opaque) = (progress.rewritten, progress.is_opaque);
         self.first_alert = alerts.len();
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
         let events = self.events_with(rules, &progress, view.events);

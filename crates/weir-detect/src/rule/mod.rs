@@ -523,7 +523,12 @@ pub struct Rule {
 impl Rule {
     /// Whether it looks for contents of a stream as such.
     pub fn is_of_stream(&self) -> bool {
-        self.needs_stream && self.has_payload() && !self.is_of_application()
+        self.looks_into_streams() && !self.is_of_application()
+    }
+
+    /// Whether it looks for contents of a stream, were it in one application's alone.
+    pub fn looks_into_streams(&self) -> bool {
+        self.needs_stream && self.has_payload()
     }
 
     /// The frames that it looks at, if it does.

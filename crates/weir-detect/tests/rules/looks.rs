@@ -177,6 +177,28 @@ fn who_waits_for_acknowledgments_has_rules_about_messages_take_effect_with_them(
 }
 
 #[test]
+fn who_waits_for_acknowledgments_knows_with_them_what_is_encrypted() {
+    const ACK: u8 = 16;
+    let rule = "alert tcp-pkt any any -> any any (dsize:>0; sid:1;)";
+    for (waits_for_acknowledgment, behind) in [(false, vec![]), (true, vec![1])] {
+        let mut bench = Bench::with(rule, Limits { waits_for_acknowledgment, ..Limits::default() });
+        bench.server_port = 443;
+        bench.connect();
+        bench.client(b"\x16\x03\x03\x00\x04\x01\x00\x00\x00\x14\x03\x03\x00\x01\x01");
+        bench.server(b"\x16\x03\x03\x00\x04\x02\x00\x00\x00\x14\x03\x03\x00\x01\x01");
+        let data = b"\x17\x03\x03\x00\x04abcd";
+        bench.alerted();
+        bench.server(data);
+        assert_eq!(bench.alerted(), [1]);
+        bench.server(data);
+        assert_eq!(bench.alerted(), behind);
+        bench.tcp(Direction::Initiator, ACK, b"");
+        bench.server(data);
+        assert_eq!(bench.alerted(), []);
+    }
+}
+
+#[test]
 fn the_size_of_a_stream_is_known_to_rules_of_packets() {
     let rule =
         "alert tcp-pkt any any -> any any (stream_size:client,>,3; content:\"evil\"; sid:1;)";

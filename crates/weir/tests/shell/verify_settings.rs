@@ -51,7 +51,8 @@ fn a_logger_that_is_there_once_ends_a_run_that_asks_for_it_twice() {
     };
     let rules = "alert http any any -> any any (http.uri; content:\"/x\"; sid:1;)\n";
     let refused = "exit-code: 1\nargs: [-k none]\nchecks:\n\
-                   - shell:\n    args: grep -c \"only one 'anomaly' logger\" stderr\n    expect: 1\n";
+                   - shell:\n    args: grep -c \"only one 'anomaly' logger\" stderr\n    \
+                   expect: 1\n";
     let alerted = counts(&[("alert.signature_id: 1", 1)]);
     for (second, test) in [("anomaly", refused), ("http", alerted.as_str())] {
         let of_both = log("eve.json", "alert, anomaly") + &log("other.json", second);

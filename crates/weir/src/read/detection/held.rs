@@ -95,13 +95,16 @@ impl<W: Write> Look<W> {
         let (mut left, mut told) = (Vec::new(), Vec::new());
         let application = self.flows.application(&self.detector, packet);
         let is_known = application.is_some_and(|it| !IN_CHUNKS.contains(&it));
-        let chunk = self.chunk;
+        let (chunk, is_opaque) = (self.chunk, self.detector.is_opaque());
         for mut one in held {
-            let is_raw = !is_known && self.rules.rule(one.alert.rule).is_of_stream();
+            let rule = self.rules.rule(one.alert.rule);
+            let is_raw = !is_known && rule.is_of_stream();
             let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0);
             if one.alert.flow.to_server != view.to_server {
                 one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
                 left.push(one);
+            } else if is_opaque && rule.looks_into_streams() {
+                // By now nobody looks into it any more.
             } else if one.is_acknowledged && (is_due || !is_raw) {
                 one.alert.flow = view;
                 told.push(one.alert);

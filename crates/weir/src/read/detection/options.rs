@@ -21,8 +21,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether packets are dropped as a gateway would, and dropped ones told of.
     pub is_inline: bool,
-    /// Whether streams are looked at as by Suricata in IPS mode: pieces of bodies as they come, what matched
-    /// before with each segment again, and of bytes in one place the first.
+    /// Whether streams are looked at as by Suricata in IPS mode: pieces of bodies as they come,
+    /// what matched before with each segment again, and of bytes in one place the first.
     pub as_ips: bool,
     /// Whether what is said over TCP counts when it was acknowledged, as it does for who watches
     /// alone.
