@@ -35,7 +35,7 @@ impl Detector {
         let limits = self.evaluator.limits;
         let Some(flow) = self.flows.taken_mut(slot) else { return false };
         for side in [Direction::Initiator, Direction::Responder] {
-            flow.is_passed |= flow.take_effect((side, u64::MAX), false, &limits);
+            flow.is_passed |= flow.take_effect((side, u64::MAX), false, &limits).is_some();
         }
         flow.is_passed
     }

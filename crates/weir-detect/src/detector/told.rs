@@ -11,6 +11,7 @@ use crate::flow::{Flow, FlowSlot};
 use crate::record::{
     AnomalyRecord, ApplicationRecord, HttpRecord, Object, SpokenBeside, UnitRecord,
 };
+use crate::rule::RuleIndex;
 
 impl Detector {
     /// Whether a flow's connection has ended, as far as it is followed.
@@ -132,6 +133,11 @@ impl Detector {
     /// Whether the last packet was dropped for what the other end of its flow sent before.
     pub fn dropped_by_other(&self) -> bool {
         self.evaluator.by_flow && !self.evaluator.by_sender
+    }
+
+    /// The rule that has let the last packet pass: what later ones say of it is not told.
+    pub fn passed_by(&self) -> Option<RuleIndex> {
+        self.evaluator.passed_by
     }
 
     /// Whether the last packet's payload is encrypted, so that no rule has seen it.

@@ -62,6 +62,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Option<Decision> {
         (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
+        self.passed_by = None;
         self.by_sender = self.by_flow && flow.dropped_from == Some(direction);
         self.is_passed = false;
         if let Some(rule) = flow.dropped_by {
@@ -140,9 +141,7 @@ impl Evaluator {
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
                 }
-                if self.puts_off.is_none() {
-                    self.pass_instead(index, flow, alerts, decision);
-                }
+                self.let_pass(index, flow, alerts, decision);
                 let is_of_flow = is_of_flow || self.is_of_stream_too(rule, flow, scene);
                 // What an earlier rule dropped is not let pass for the rest of its flow.
                 return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
@@ -198,9 +197,24 @@ impl Evaluator {
         }
     }
 
+    /// A rule lets the packet pass, unless what it does waits.
+    fn let_pass(
+        &mut self,
+        index: RuleIndex,
+        flow: &mut Flow,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) {
+        self.passer = index;
+        if self.puts_off.is_none() {
+            self.passed_by = self.passed_by.or(Some(index));
+            self.pass_instead(index, flow, alerts, decision);
+        }
+    }
+
     /// A packet is decided by the first of its rules in the order of their actions, whichever of
     /// its parts is looked at first: a rule that lets it pass takes back what later ones did.
-    fn pass_instead(
+    pub(super) fn pass_instead(
         &mut self,
         index: RuleIndex,
         flow: &mut Flow,
@@ -211,6 +225,9 @@ impl Evaluator {
         self.replacements.retain(|it| it.rule <= index);
         let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
         self.counters.alerts -= taken_back as u64;
+        if alerts.len() == self.first_alert {
+            flow.told.is_alerted = self.was_alerted;
+        }
         if let Decision::Drop { rule } | Decision::Reject { rule } = *decision
             && rule > index
         {
@@ -270,7 +287,7 @@ impl Evaluator {
         flow: &mut Flow,
         scene: &Scene<'_>,
         alerts: &mut Alerts,
-        (decision, outcome): (&mut Decision, &ControlFlow<bool>),
+        (decision, goes_on): (&mut Decision, bool),
     ) {
         let side = scene.direction.index();
         let Some(conversation) = &mut flow.conversation else { return };
@@ -279,7 +296,7 @@ impl Evaluator {
                 let has_room = conversation.withhold(side, scene.view, rule);
                 flow.dropped_by = flow.dropped_by.or((!has_room).then_some(rule));
             }
-            Decision::Pass if outcome.is_continue() => {
+            Decision::Pass if goes_on => {
                 let Some(rule) = conversation.withholds(side, scene.view) else { return };
                 let sight = Sight { payload: None, message: None, is_stream: true };
                 self.tell(rule, Blocked::Dropped, sight, flow, scene, alerts);

@@ -50,13 +50,19 @@ impl Evaluator {
         looked: Looked,
         decision: Decision,
     ) {
-        let ControlFlow::Break(is_of_flow) = looked.outcome else { return };
-        let waits = self.heard.filter(|_| !looked.is_of_packet);
-        self.is_passed = decision == Decision::Pass && waits.is_none();
-        match waits {
-            Some(_) if is_of_flow => _ = self.put_off(flow, direction, Effect::Pass),
-            Some(_) => {}
-            None => flow.is_passed |= is_of_flow,
+        let is_of_packet = looked.at_packet.is_break();
+        let waits = self.heard.is_some() && (!is_of_packet || looked.at_packet != looked.at_rest);
+        self.is_passed = decision == Decision::Pass
+            && match waits {
+                true => is_of_packet,
+                false => looked.at_rest.is_break(),
+            };
+        if let ControlFlow::Break(is_of_flow) = looked.at_rest {
+            match waits {
+                true if is_of_flow => _ = self.put_off(flow, direction, Effect::Pass(self.passer)),
+                true => {}
+                false => flow.is_passed |= is_of_flow,
+            }
         }
     }
 }

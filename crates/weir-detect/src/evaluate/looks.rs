@@ -11,12 +11,18 @@ use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::rule::RuleIndex;
 
-/// How the looks at a packet went.
+/// How the looks at a packet went: each breaks where a rule ended it; with true if the flow passes
+/// from here on.
 pub(super) struct Looked {
-    /// Breaks where a rule ended them; with true if its flow passes from here on.
-    pub(super) outcome: ControlFlow<bool>,
-    /// A rule about the packet as such ended them.
-    pub(super) is_of_packet: bool,
+    pub(super) at_packet: ControlFlow<bool>,
+    /// At what its flow says.
+    pub(super) at_rest: ControlFlow<bool>,
+}
+
+impl Looked {
+    pub(super) fn is_continue(&self) -> bool {
+        self.at_packet.is_continue() && self.at_rest.is_continue()
+    }
 }
 
 impl Evaluator {
@@ -28,8 +34,10 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> Looked {
-        let mut outcome = self.look_and_take_effect(flow, scene, progress, alerts, decision);
-        let is_of_packet = outcome.is_break();
+        let at_packet = self.look_and_take_effect(flow, scene, progress, alerts, decision);
+        // What is looked at once acknowledged is so with another packet.
+        let is_other = self.heard.is_some() && at_packet == ControlFlow::Break(false);
+        let mut outcome = if is_other { ControlFlow::Continue(()) } else { at_packet };
         (self.bits_put, self.first_putter) = (false, RuleIndex(u32::MAX));
         if outcome.is_continue() && progress.is_part {
             outcome = self.look_at_operation(flow, scene, alerts, decision);
@@ -51,7 +59,7 @@ impl Evaluator {
             let last = self.look_at_messages(flow, scene, progress, alerts, decision);
             outcome = if outcome.is_continue() { last } else { outcome };
         }
-        Looked { outcome, is_of_packet }
+        Looked { at_packet, at_rest: outcome }
     }
 
     /// The look at the packet as such. What waited for an acknowledgment takes effect with it.
@@ -74,9 +82,12 @@ impl Evaluator {
         if outcome.is_break() {
             return outcome;
         }
-        let passes = flow.take_effect(heard, false, &self.limits);
+        let passer = flow.take_effect(heard, false, &self.limits);
         self.is_mute |= flow.is_passed || flow.is_to_pass() || flow.is_to_drop();
-        if passes { ControlFlow::Break(true) } else { outcome }
+        let Some(rule) = passer else { return outcome };
+        self.passed_by = Some(rule);
+        self.pass_instead(rule, flow, alerts, decision);
+        ControlFlow::Break(true)
     }
 
     /// Rules about packets whose bits the look at the stream has changed.

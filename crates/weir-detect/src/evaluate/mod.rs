@@ -89,6 +89,10 @@ pub(crate) struct Evaluator {
     pub(crate) is_opaque: bool,
     /// A rule has let the last packet pass.
     pub(crate) is_passed: bool,
+    /// Which rule that was.
+    pub(crate) passed_by: Option<RuleIndex>,
+    /// The last rule that let pass, at once or later.
+    passer: RuleIndex,
     /// No rule is looked at: what is spoken is only told.
     is_mute: bool,
     /// Set where what rules about the stream do waits for its acknowledgment.
@@ -135,6 +139,8 @@ pub(crate) struct Evaluator {
     pub(crate) bits_put: bool,
     /// The first rule that put bits since then.
     first_putter: RuleIndex,
+    /// There were alerts of the flow before the packet at hand.
+    was_alerted: bool,
     /// The alerts of the packet at hand are those from here on.
     first_alert: usize,
     /// The packet at hand has brought its stream further.
@@ -290,6 +296,8 @@ impl Evaluator {
             by_sender: false,
             is_opaque: false,
             is_passed: false,
+            passed_by: None,
+            passer: RuleIndex(0),
             is_mute: false,
             refused: None,
             by_rate: false,
@@ -316,6 +324,7 @@ impl Evaluator {
             first_putter: RuleIndex(u32::MAX),
             heard: None,
             puts_off: None,
+            was_alerted: false,
             first_alert: 0,
             continues: false,
             withholds: false,
@@ -346,7 +355,7 @@ impl Evaluator {
         self.hear_operation(rules, flow, view, &mut progress);
         self.settle_frames(flow, rules, &mut progress);
         (self.rewritten, self.is_opaque) = (progress.rewritten, progress.is_opaque);
-        self.first_alert = alerts.len();
+        (self.first_alert, self.was_alerted) = (alerts.len(), flow.told.is_alerted);
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
@@ -357,7 +366,7 @@ impl Evaluator {
         let mut decision = Decision::Pass;
         let looked = self.look_at(flow, &scene, &progress, alerts, &mut decision);
         if !flow.is_passed {
-            self.drop_again(flow, &scene, alerts, (&mut decision, &looked.outcome));
+            self.drop_again(flow, &scene, alerts, (&mut decision, looked.is_continue()));
         }
         flow.note_dropper(direction);
         self.note_session(flow, &scene);

@@ -14,7 +14,7 @@ const EFFECTS_MAX: usize = 1 << 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Bit(u32, bool),
-    Pass,
+    Pass(RuleIndex),
     Drop(RuleIndex),
 }
 
@@ -77,15 +77,15 @@ impl Flow {
 
     /// What waits takes effect with a packet of the side whose bytes before `acknowledged` its
     /// receiver has; bits of rules about bytes before rules about the packet are looked at, all
-    /// else behind them. Whether a rule lets the rest pass with it.
+    /// else behind them. The rule that lets the rest pass with it, if one does.
     pub(crate) fn take_effect(
         &mut self,
         (side, acknowledged): (Direction, u64),
         is_before: bool,
         limits: &Limits,
-    ) -> bool {
-        let Some(mut later) = self.later.take() else { return false };
-        let mut passes = false;
+    ) -> Option<RuleIndex> {
+        let mut later = self.later.take()?;
+        let mut passer = None;
         let is_due = |it: &Waiting| {
             let is_early = it.is_of_bytes && matches!(it.effect, Effect::Bit(..));
             it.side == side && it.end <= acknowledged && (is_early || !is_before)
@@ -95,19 +95,19 @@ impl Flow {
             match waiting.effect {
                 _ if !is_due(&waiting) => left.push_back(waiting),
                 Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
-                Effect::Pass => passes = true,
+                Effect::Pass(rule) => passer = passer.or(Some(rule)),
                 Effect::Drop(rule) => self.drop_by(rule, limits),
             }
         }
         later.effects = left;
         // Whoever looks sees the same again.
         self.later = (!later.effects.is_empty()).then_some(later);
-        passes
+        passer
     }
 
     /// A rule lets the rest of it pass, once that takes effect.
     pub(crate) fn is_to_pass(&self) -> bool {
-        self.awaits(|it| it == Effect::Pass)
+        self.awaits(|it| matches!(it, Effect::Pass(_)))
     }
 
     /// A rule drops the rest of it, once that takes effect.

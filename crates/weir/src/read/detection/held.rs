@@ -119,6 +119,8 @@ impl<W: Write> Look<W> {
         told.retain(|it| {
             !self.rules.rule(it.rule).is_of_stream() || seen.insert((it.rule, it.is_other_way))
         });
+        let passed_by = self.detector.passed_by();
+        told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
         for alert in &told {
