@@ -72,10 +72,13 @@ impl Conversation {
         self.acceptance.is_over()
     }
 
-    /// Whether no more is said, for the first time that this is asked then.
+    /// Whether no more is said, for the first time that this is asked then. Who waits for
+    /// acknowledgments is not at its end while there is something that has none.
     pub(crate) fn ends_now(&mut self, waits: bool) -> bool {
+        let is_heard = |it: &Stream| it.acknowledged().0 == it.len();
         !self.has_ended && {
-            self.has_ended = self.acceptance.has_ended(waits);
+            let is_at_end = !waits || self.streams.iter().all(is_heard);
+            self.has_ended = is_at_end && self.acceptance.has_ended(waits);
             self.has_ended
         }
     }

@@ -46,6 +46,7 @@ impl<W: Write> Look<W> {
             self.mark(&mut record, cause, policy);
         }
         self.counts.flow(&record);
+        self.noted = eve::noted(record.marks.clone());
         let over = Some(record.vlans);
         let left = self.waiting.end(id);
         // Nobody answered who could have taken in what was said.
@@ -65,7 +66,7 @@ impl<W: Write> Look<W> {
         if self.options.tells_failed {
             self.alerts_at_end(&record);
         }
-        let noted = eve::noted(record.marks.clone());
+        let noted = self.noted.clone();
         if flow && !record.is_untold {
             let mut event = eve::flow(&record, community_seed);
             if self.options.tells_failed && record.has_failed && record.application.is_none() {
@@ -102,6 +103,7 @@ impl<W: Write> Look<W> {
             let is_mapped = record.view.initiator.address.starts_with(&[0; 10]);
             event.insert("ip_v".into(), if is_mapped { 4 } else { 6 }.into());
             event.insert("verdict".into(), json!({ "action": "alert" }));
+            event.insert("stream".into(), 0.into());
             self.seen.alerts += 1;
             self.count("detect.alert");
             self.push_late(event, record.vlans);
@@ -206,6 +208,9 @@ impl<W: Write> Look<W> {
             event.insert("vlan".into(), vlans.ids().into());
         }
         event.insert("pkt_src".into(), "stream (flow timeout)".into());
+        for (name, noted) in &self.noted {
+            event.entry(name.clone()).or_insert_with(|| noted.clone());
+        }
         self.push(event);
     }
 
