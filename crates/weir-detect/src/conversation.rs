@@ -24,7 +24,7 @@ use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
 use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
-use crate::detector::{Direction, Limits, Unseen};
+use crate::detector::{AsSuricata, Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::frame::{Frame, Framer};
 use crate::hosts::System;
@@ -216,7 +216,9 @@ impl Conversation {
         let asks_before = limits.waits_for_acknowledgment || limits.as_suricata.looks_again > 0;
         let asks_before = asks_before && !self.is_decided[side];
         let was_known = asks_before && self.is_speech_known(side, limits);
+        let is_told = self.tells_conflict(side, (sequence, view.payload.len()), limits);
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
+        progress.differs &= is_told;
         progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
         progress.is_opaque |= is_opaque && !progress.is_renewed;
@@ -425,9 +427,22 @@ impl Conversation {
     }
 
     /// What a segment says where other bytes came before in its place: those, and its own where
-    /// nothing did; `None`: it says nothing else.
-    pub(crate) fn as_known(&self, side: usize, sequence: u32, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.streams[side].as_known(sequence, bytes)
+    /// nothing did, and whether that is to be told; `None`: it says nothing else.
+    pub(crate) fn as_known(
+        &self,
+        side: usize,
+        sequence: u32,
+        bytes: &[u8],
+    ) -> Option<(Vec<u8>, bool)> {
+        let stream = &self.streams[side];
+        let known = stream.as_known(sequence, bytes)?;
+        Some((known, stream.tells_conflict(sequence, bytes.len(), false)))
+    }
+
+    /// Whether it is told of a segment if it has other bytes than came before in its place.
+    fn tells_conflict(&self, side: usize, (first, length): (u32, usize), limits: &Limits) -> bool {
+        let AsSuricata { tells_fewer_conflicts, only_tells, .. } = limits.as_suricata;
+        !tells_fewer_conflicts || self.streams[side].tells_conflict(first, length, only_tells)
     }
 
     /// What a side said, gaps named, for whoever reads it.

@@ -85,7 +85,7 @@ pub(crate) struct Flow {
     pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
     /// It goes on although a rule drops it: nothing more is looked at, all is told.
-    is_blocked: bool,
+    pub(crate) is_blocked: bool,
     /// The SYN that its connection begins with was seen.
     has_syn: bool,
     /// A rule said that it is looked at no further.

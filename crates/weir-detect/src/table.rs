@@ -230,8 +230,9 @@ impl FlowTable {
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,
-    /// and its own where nothing came; `None`: it says nothing else.
-    pub fn as_known(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+    /// and its own where nothing came, and whether that is an overlap to be told of; `None`: it says
+    /// nothing else.
+    pub fn as_known(&self, detector: &Detector, packet: &Packet<'_>) -> Option<(Vec<u8>, bool)> {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         let Transport::Tcp { sequence, .. } = packet.parsed.transport else { return None };

@@ -150,6 +150,23 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// What becomes of a packet, `decision` by rules: of one without a flow that carries a packet
+    /// that is dropped, or completes one, rules say no more (Suricata, where it looks at the inner
+    /// packet first: with a thread for all).
+    pub(super) fn condemned(&mut self, layer: &Layer<'_>, decision: Decision) -> Decision {
+        if !self.options.as_suricata.knows_no_more {
+            return decision;
+        }
+        let is_gone = decision != Decision::Pass || self.detector.dropped_by_flow();
+        let is_carrier = self.is_inner_condemned && !layer.has_flow();
+        self.is_inner_condemned = layer.outer.is_some() && (self.is_inner_condemned || is_gone);
+        if !is_carrier {
+            return decision;
+        }
+        self.alerts.drain().for_each(drop);
+        Decision::Pass
+    }
+
     /// Counts what became of a packet of the wire; one that another carries goes or stays with it.
     pub(super) fn count_fate(&mut self, layer: &Layer<'_>, name: &str) {
         if layer.outer.is_none() {

@@ -1,0 +1,147 @@
+//! What tests in suricata-verify's format say of packets that are taken apart, and put together:
+//! as Suricata 8.0.7 does it, which was asked.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::applications::write_capture;
+use crate::verify::{frame, packet, segment, verified};
+
+/// How often rules are to have alerted, and with what beside their number.
+type Alerts<'a> = &'a [(u32, &'a str, u32)];
+
+/// Runs one test of such frames; what fails.
+fn failures(name: &str, frames: &[Vec<u8>], rules: &str, alerts: Alerts<'_>) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("decoding").join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    write_capture(&folder.join("in.pcap"), frames);
+    std::fs::write(folder.join("test.rules"), rules).unwrap();
+    let args = if name.ends_with("_ips") { "[-k none, --simulate-ips]" } else { "[-k none]" };
+    let filters = alerts.iter().map(|(sid, what, count)| {
+        format!(
+            "  - filter: {{count: {count}, match: {{event_type: alert, alert.signature_id: {sid}\
+             {what}}}}}\n"
+        )
+    });
+    let test = format!("args: {args}\nchecks:\n{}", filters.collect::<String>());
+    std::fs::write(folder.join("test.yaml"), test).unwrap();
+    let report = verified(&folder);
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 1, "{report:#}");
+    cases.iter().filter(|it| it["result"] != "passed").cloned().collect()
+}
+
+/// The same, inline too.
+fn both(name: &str, frames: &[Vec<u8>], rules: &str, alerts: Alerts<'_>) -> [Vec<Value>; 2] {
+    [name.to_owned(), format!("{name}_ips")].map(|it| failures(&it, frames, rules, alerts))
+}
+
+const NONE: [Vec<Value>; 2] = [Vec::new(), Vec::new()];
+
+fn datagram(ports: [u16; 2], length: u16, payload: &[u8]) -> Vec<u8> {
+    let [from, to] = ports.map(u16::to_be_bytes);
+    [&from[..], &to, &length.to_be_bytes(), &[0, 0], payload].concat()
+}
+
+/// A piece of a datagram of IPv4, from such an eighth of its bytes on.
+fn piece(eighth: u8, more: bool, data: &[u8]) -> Vec<u8> {
+    let mut piece = frame(17, [1, 2], data);
+    let header = &mut piece[14..34];
+    (header[6], header[7]) = (if more { 0x20 } else { 0 }, eighth);
+    header[10..12].fill(0);
+    let sum: u32 = header.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
+    header[10..12].copy_from_slice(&(!(sum + (sum >> 16)) as u16).to_be_bytes());
+    piece
+}
+
+#[test]
+fn a_piece_has_no_ports_and_the_last_is_no_more_looked_at_than_the_whole() {
+    let whole = datagram([1000, 53], 40, &[b'a'; 32]);
+    let frames = [piece(0, true, &whole[..16]), piece(2, false, &whole[16..])];
+    let rules = "alert udp any any -> any any (sid:1;)\n\
+                 alert ip any any -> any any (fragoffset:>0; sid:2;)\n";
+    let looked_at: Alerts<'_> = &[
+        (1, ", src_port: 0, dest_port: 0", 2),
+        (1, ", src_port: 1000, dest_port: 53", 1),
+        (2, ", pcap_cnt: 2", 1),
+    ];
+    assert_eq!(both("pieces", &frames, rules, looked_at), NONE);
+    let rules = &format!("{rules}drop udp any any -> any 53 (dsize:32; sid:3;)\n");
+    let dropped: Alerts<'_> = &[(1, ", src_port: 0", 1), (1, ", src_port: 1000", 1), (2, "", 0)];
+    assert_eq!(both("pieces_dropped", &frames, rules, dropped), NONE);
+}
+
+#[test]
+fn no_more_is_seen_of_a_packet_than_suricata_takes_apart() {
+    let inner = packet(17, [3, 4], &datagram([1000, 53], 18, b"weir weir!"));
+    let in_frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &inner[..]].concat();
+    let udp = |port, head: &[u8], carried: &[u8]| {
+        let payload = [head, carried].concat();
+        frame(17, [1, 2], &datagram([port, port], 8 + payload.len() as u16, &payload))
+    };
+    let mut labelled = in_frame.clone();
+    labelled.splice(12..14, [0x88, 0x47, 0, 0, 0x71, 64]);
+    let authenticated = [&[17, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1], &[0; 12][..], &inner[20..]];
+    let six = [&[0x60, 0, 0, 0, 0, 18, 17, 64], &[0xfd; 32][..], &inner[20..]].concat();
+    let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
+                 alert ip any any -> any any (content:\"weir\"; sid:2;)\n\
+                 alert ip any any -> any any (dsize:0; sid:3;)\n\
+                 alert ip any any -> any any (dsize:<1000; sid:4;)\n\
+                 alert udp any any -> any 53 (sid:5;)\n";
+    for (name, frame, [one, payload, none, some, port]) in [
+        ("vxlan", udp(4789, &[8, 0, 0, 0, 0, 0, 5, 0], &in_frame), [2, 1, 0, 2, 1]),
+        ("vxlan_of_nothing", udp(4789, &[8, 0, 0, 0, 0, 0, 5, 0], &[b'w'; 40]), [1, 0, 0, 1, 0]),
+        ("geneve", udp(6081, &[0, 0, 0x65, 0x58, 0, 0, 5, 0], &in_frame), [2, 1, 0, 2, 1]),
+        ("teredo", udp(3544, &[], &six), [2, 1, 0, 2, 1]),
+        ("teredo_named", udp(3544, &[&[0, 1][..], &[0; 11]].concat(), &six), [1, 1, 0, 1, 0]),
+        ("igmp", frame(2, [1, 2], b"weir weir"), [1, 0, 1, 1, 0]),
+        ("etherip", frame(97, [1, 2], &[&[0x30, 0], &in_frame[..]].concat()), [1, 0, 1, 1, 0]),
+        ("six_in_four", frame(58, [1, 2], &[b'w'; 40]), [1, 0, 1, 1, 0]),
+        ("authentication", frame(51, [1, 2], &authenticated.concat()), [1, 0, 1, 1, 0]),
+        ("label", labelled, [0; 5]),
+        ("too_long", frame(17, [1, 2], &datagram([9, 53], 99, b"weir")), [1, 0, 1, 1, 0]),
+    ] {
+        let alerts = [(1, "", one), (2, "", payload), (3, "", none), (4, "", some), (5, "", port)];
+        assert_eq!(both(name, &[frame], rules, &alerts), NONE);
+    }
+}
+
+#[test]
+fn other_bytes_in_the_place_of_earlier_ones_are_told_as_by_suricata() {
+    let rules = "alert tcp any any -> any any \
+                 (stream-event:reassembly_overlap_different_data; sid:1;)\n";
+    let said = |from: u32, to: u32, byte: u8| {
+        segment(false, [10 + from, 21], 0x18, &vec![byte; (to - from) as usize])
+    };
+    let heard = |until: u32| segment(true, [21, 10 + until], 0x10, &[]);
+    let begun = [
+        segment(false, [10, 0], 0x02, &[]),
+        segment(true, [20, 11], 0x12, &[]),
+        segment(false, [11, 21], 0x10, &[]),
+        said(1, 5, b'a'),
+        said(5, 9, b'b'),
+        said(9, 13, b'c'),
+    ];
+    let of_last = [(12, 13), (13, 15)];
+    for (name, heard_until, parts, [watched, inline]) in [
+        ("same_place", None, &[(5, 9)][..], [0, 1]),
+        ("shorter", None, &[(5, 8)], [1, 1]),
+        ("two_at_once", None, &[(5, 13)], [1, 1]),
+        ("of_what_is_had", Some(13), &[(5, 8)], [0, 0]),
+        ("of_all_that_is_had", Some(13), &[(5, 13)], [1, 1]),
+        ("of_the_last_that_is_had", Some(13), &[(9, 13)], [0, 1]),
+        ("of_some_that_is_had", Some(7), &[(6, 9)], [1, 1]),
+        ("keeps_alive", None, &of_last, [0, 0]),
+        ("keeps_alive_and_more", None, &[(12, 14)], [1, 1]),
+    ] {
+        let mut frames = begun.to_vec();
+        frames.extend(heard_until.map(heard));
+        frames.extend(parts.iter().map(|it| said(it.0, it.1, b'x')));
+        frames.push(heard(17));
+        for (name, count) in [(name.to_owned(), watched), (format!("{name}_ips"), inline)] {
+            let failed = failures(&name, &frames, rules, &[(1, "", count)]);
+            assert_eq!(failed, [Value::Null; 0], "{name}");
+        }
+    }
+}
