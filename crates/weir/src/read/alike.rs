@@ -4,7 +4,7 @@
 use weir_detect::decode::Event;
 use weir_detect::tags;
 use weir_wire::frame::Link;
-use weir_wire::ip::protocol;
+use weir_wire::ip::{Ipv4Header, protocol};
 use weir_wire::parse::{Fault, Network, Parsed, Transport};
 
 use super::layers::Layer;
@@ -17,13 +17,14 @@ const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 const TEREDO_AUTHENTICATION: [u8; 2] = [0, 1];
 
 /// Takes from `parsed` what Suricata does not find: what stands behind labels that no packet
-/// follows, the inside of an authentication header over IPv4, headers that cannot be, and payloads
+/// follows, IPv4 whose options end nowhere, the inside of an authentication header over IPv4, headers that cannot be, and payloads
 /// of protocols that it knows nothing of.
 pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) {
     let hides = |it: &Event| {
         matches!(it, Event::MplsRouterAlert | Event::MplsImplicitNull | Event::MplsReserved)
     };
-    if events.iter().any(hides) || events.contains(&Event::Ipv6WithIcmpv4) {
+    let is_none = events.contains(&Event::Ipv6WithIcmpv4) || has_broken_options(bytes, parsed);
+    if events.iter().any(hides) || is_none {
         *parsed = Parsed { link: parsed.link, end: parsed.end, ..Parsed::default() };
         return;
     }
@@ -38,6 +39,27 @@ pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) 
         parsed.transport = Transport::None;
         parsed.payload_offset =
             parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
+    }
+}
+
+/// Whether the options of IPv4 end behind their header: it is none for Suricata.
+fn has_broken_options(bytes: &[u8], parsed: &Parsed) -> bool {
+    let start = usize::from(parsed.network_offset);
+    let Some(first) = bytes.get(start).filter(|_| parsed.network == Network::Ipv4) else {
+        return false;
+    };
+    let end = start + usize::from(first & 15) * 4;
+    let mut options = bytes.get(start + Ipv4Header::LEN..end).unwrap_or_default();
+    loop {
+        options = match options {
+            [0, ..] => return false,
+            [1, behind @ ..] => behind,
+            [_, length, ..] => match options.get(usize::from(*length)..) {
+                Some(behind) if *length >= 2 => behind,
+                _ => return true,
+            },
+            _ => return false,
+        }
     }
 }
 

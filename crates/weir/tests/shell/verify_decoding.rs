@@ -82,6 +82,12 @@ fn no_more_is_seen_of_a_packet_than_suricata_takes_apart() {
     };
     let mut labelled = in_frame.clone();
     labelled.splice(12..14, [0x88, 0x47, 0, 0, 0x71, 64]);
+    let datagram_of_few = datagram([9, 53], 12, b"weir");
+    let with_options = |options: [u8; 4]| {
+        let mut frame = frame(17, [1, 2], &[&options[..], &datagram_of_few].concat());
+        frame[14] = 0x46;
+        frame
+    };
     let authenticated = [&[17, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1], &[0; 12][..], &inner[20..]];
     let six = [&[0x60, 0, 0, 0, 0, 18, 17, 64], &[0xfd; 32][..], &inner[20..]].concat();
     let rules = "alert ip any any -> any any (ttl:64; sid:1;)\n\
@@ -100,6 +106,8 @@ fn no_more_is_seen_of_a_packet_than_suricata_takes_apart() {
         ("six_in_four", frame(58, [1, 2], &[b'w'; 40]), [1, 0, 1, 1, 0]),
         ("authentication", frame(51, [1, 2], &authenticated.concat()), [1, 0, 1, 1, 0]),
         ("label", labelled, [0; 5]),
+        ("options_that_end_nowhere", with_options([7, 32, 4, 0]), [0; 5]),
+        ("options_that_are_wrong", with_options([7, 3, 5, 0]), [1, 1, 0, 1, 1]),
         ("too_long", frame(17, [1, 2], &datagram([9, 53], 99, b"weir")), [1, 0, 1, 1, 0]),
     ] {
         let alerts = [(1, "", one), (2, "", payload), (3, "", none), (4, "", some), (5, "", port)];
