@@ -598,7 +598,7 @@ fn follow(
         false => found.push(Event::StreamInvalidTimestamp),
         true => {
             let session = flow.session.get_or_insert_default();
-            found.extend(session.take(direction, view, limits.refuses_invalid));
+            found.extend(session.take(direction, view, limits));
             goes_on = !session.is_refused();
         }
     }

@@ -478,13 +478,19 @@ impl<'a> View<'a> {
         seen & flags::SYN != 0
     }
 
-    /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).
+    /// Whether it is a SYN with data that asks for TCP Fast Open: some servers take them without
+    /// a cookie too, and their answer tells (RFC 7413 s4.1).
     pub(crate) fn has_early_data(&self) -> bool {
-        const FAST_OPEN: u8 = 34;
         let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
         seen & (flags::SYN | flags::ACK) == flags::SYN
             && !self.payload.is_empty()
-            && self.tcp_option(FAST_OPEN, 3..=u8::MAX).is_some()
+            && self.asks_early()
+    }
+
+    /// Whether a segment has the option of TCP Fast Open.
+    pub(crate) fn asks_early(&self) -> bool {
+        const FAST_OPEN: u8 = 34;
+        self.tcp_option(FAST_OPEN, 2..=u8::MAX).is_some()
     }
 
     /// The timestamps option of a TCP segment: value and echo.

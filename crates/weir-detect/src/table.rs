@@ -240,6 +240,14 @@ impl FlowTable {
         detector.as_known(entry.slot, entry.direction(from_first), sequence, payload)
     }
 
+    /// Whether the connection of a TCP segment, which its receiver takes, has not begun with it or
+    /// before.
+    pub fn is_unbegun(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        let (key, _) = self.key(packet);
+        let entry = self.entries.get(&key);
+        entry.is_some_and(|it| !detector.is_spoiled(packet) && detector.is_unbegun(it.slot))
+    }
+
     /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
     pub fn excuse(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
         let (key, _) = self.key(packet);

@@ -113,6 +113,9 @@ pub struct AsSuricata {
     /// Suricata does so alone: not where the receiver has all of them and more; nor, in IDS mode,
     /// where one has the very place of another.
     pub tells_fewer_conflicts: bool,
+    /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a SYN
+    /// is part of one only where TCP Fast Open is asked for.
+    pub wants_handshakes: bool,
 }
 
 impl Limits {
@@ -179,6 +182,7 @@ impl Default for AsSuricata {
             tells_bodies: false,
             knows_no_more: false,
             tells_fewer_conflicts: false,
+            wants_handshakes: false,
         }
     }
 }

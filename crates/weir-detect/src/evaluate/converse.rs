@@ -38,6 +38,9 @@ impl Evaluator {
         if view.is_lost() || view.is_piece() {
             return Progress { is_opaque: view.is_refused, ..Progress::default() };
         }
+        if self.is_unanswered(flow, view) {
+            return Progress::default();
+        }
         needs.frames |= self.tells_frames;
         if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
             let ends = [flow.initiator.address, flow.responder.address];
@@ -83,6 +86,16 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    /// Whether it is a segment of a connection that is not followed, for its SYN was not answered.
+    fn is_unanswered(&self, flow: &Flow, view: &View<'_>) -> bool {
+        let Limits { as_suricata, midstream, .. } = self.limits;
+        as_suricata.wants_handshakes
+            && !midstream
+            && view.is_tcp()
+            && !view.is_syn()
+            && !flow.session.as_ref().is_some_and(|it| it.is_under_way())
     }
 
     /// A connection of which nothing was seen; `ends` are its client's and its server's addresses.

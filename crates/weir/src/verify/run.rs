@@ -223,6 +223,7 @@ fn options(case: &Case) -> Options {
             cuts_files: true,
             knows_no_more: true,
             tells_fewer_conflicts: true,
+            wants_handshakes: true,
             only_tells: !case.is_inline,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()

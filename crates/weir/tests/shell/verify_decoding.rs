@@ -13,18 +13,29 @@ type Alerts<'a> = &'a [(u32, &'a str, u32)];
 
 /// Runs one test of such frames; what fails.
 fn failures(name: &str, frames: &[Vec<u8>], rules: &str, alerts: Alerts<'_>) -> Vec<Value> {
+    let alerts = alerts.iter().map(|(sid, what, count)| {
+        (format!("event_type: alert, alert.signature_id: {sid}{what}"), *count)
+    });
+    failing(name, "-k none", frames, rules, &alerts.collect::<Vec<_>>())
+}
+
+/// The same, of events of any kind, so many of each.
+fn failing(
+    name: &str,
+    args: &str,
+    frames: &[Vec<u8>],
+    rules: &str,
+    events: &[(String, u32)],
+) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("decoding").join(name);
     std::fs::create_dir_all(&folder).unwrap();
     write_capture(&folder.join("in.pcap"), frames);
     std::fs::write(folder.join("test.rules"), rules).unwrap();
-    let args = if name.ends_with("_ips") { "[-k none, --simulate-ips]" } else { "[-k none]" };
-    let filters = alerts.iter().map(|(sid, what, count)| {
-        format!(
-            "  - filter: {{count: {count}, match: {{event_type: alert, alert.signature_id: {sid}\
-             {what}}}}}\n"
-        )
-    });
-    let test = format!("args: {args}\nchecks:\n{}", filters.collect::<String>());
+    let inline = if name.ends_with("_ips") { "--simulate-ips" } else { "" };
+    let filters = events
+        .iter()
+        .map(|(what, count)| format!("  - filter: {{count: {count}, match: {{{what}}}}}\n"));
+    let test = format!("args: ['{args} {inline}']\nchecks:\n{}", filters.collect::<String>());
     std::fs::write(folder.join("test.yaml"), test).unwrap();
     let report = verified(&folder);
     let cases = report["cases"].as_array().unwrap();
@@ -149,6 +160,102 @@ fn other_bytes_in_the_place_of_earlier_ones_are_told_as_by_suricata() {
         frames.push(heard(17));
         for (name, count) in [(name.to_owned(), watched), (format!("{name}_ips"), inline)] {
             let failed = failures(&name, &frames, rules, &[(1, "", count)]);
+            assert_eq!(failed, [Value::Null; 0], "{name}");
+        }
+    }
+}
+
+/// A segment with the checksum that it should have.
+fn summed(mut segment: Vec<u8>) -> Vec<u8> {
+    let length = (segment.len() - 34) as u32;
+    let odd = [segment[26..].to_vec(), vec![0; segment.len() % 2]].concat();
+    let halves = odd.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+    let sum: u32 = halves.sum::<u32>() + 6 + length;
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    segment[50..52].copy_from_slice(&(!sum as u16).to_be_bytes());
+    segment
+}
+
+#[test]
+fn a_connection_is_followed_from_an_answered_syn_on() {
+    let ask = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let tell = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let asked = 11 + ask.len() as u32;
+    let early = |option: &[u8]| {
+        let mut syn = segment(false, [10, 0], 0x02, &[option, ask].concat());
+        syn[46] = 0x50 + ((option.len() as u8) << 2);
+        syn
+    };
+    let answer = |acknowledged| segment(true, [20, acknowledged], 0x12, &[]);
+    let asks = segment(false, [11, 21], 0x18, ask);
+    let rest = |said: &[Vec<u8>]| {
+        let tells = [segment(true, [21, asked], 0x18, tell)];
+        let heard = [segment(false, [asked, 21 + tell.len() as u32], 0x10, &[])];
+        [said, &tells, &heard].concat()
+    };
+    let thanks = segment(false, [asked, 21], 0x10, &[]);
+    // Its checksum is none.
+    let wrong = segment(false, [10, 0], 0x02, &[]);
+    let behind = rest(&[answer(11), asks.clone()]);
+    let wrong = [vec![wrong], behind.into_iter().map(summed).collect()].concat();
+    let unseen = "'flow.exception_policy[0].target': stream_midstream, \
+                  'flow.exception_policy[0].policy'";
+    let dropped = &format!("flow.action: drop, {unseen}: drop_flow");
+    let rules = "alert tcp any any -> any any (stream-event:3whs_synack_with_wrong_ack; sid:1;)\n\
+                 alert tcp any any -> any any (stream-event:fin_syn; sid:1;)\n\
+                 alert tcp any any -> any any (stream-event:3whs_wrong_seq_wrong_ack; sid:1;)\n"
+        .replacen("sid:1", "sid:2", 2)
+        .replacen("sid:2", "sid:3", 1);
+    for (name, args, frames, flow, [http, events, inline_http]) in [
+        (
+            "early",
+            "-k none",
+            rest(&[early(&[]), answer(asked), thanks.clone()]),
+            "flow.state: new",
+            [0, 1, 0],
+        ),
+        (
+            "early_again",
+            "-k none",
+            rest(&[early(&[]), answer(11), asks.clone()]),
+            "flow.state: established",
+            [1, 0, 1],
+        ),
+        (
+            "fast_open",
+            "-k none",
+            rest(&[early(&[34, 2, 1, 1]), answer(asked), thanks]),
+            "flow.state: established",
+            [1, 0, 1],
+        ),
+        (
+            "fast_open_again",
+            "-k none",
+            rest(&[early(&[34, 2, 1, 1]), answer(11), asks.clone()]),
+            "flow.state: established",
+            [1, 0, 1],
+        ),
+        (
+            "ends_at_once",
+            "-k none",
+            rest(&[segment(false, [10, 0], 0x03, &[]), answer(11), asks.clone()]),
+            unseen,
+            [0, 0, 0],
+        ),
+        ("wrong", "", wrong, unseen, [0, 0, 0]),
+    ] {
+        let watched = if flow == unseen { format!("{unseen}: ignore") } else { flow.to_owned() };
+        let inline = if flow == unseen { dropped } else { flow };
+        for (name, flow, http) in
+            [(name.to_owned(), &*watched, http), (format!("{name}_ips"), inline, inline_http)]
+        {
+            let checks = [
+                (format!("event_type: flow, {flow}"), 1),
+                ("event_type: http".to_owned(), http),
+                ("event_type: alert".to_owned(), events),
+            ];
+            let failed = failing(&name, args, &frames, &rules, &checks);
             assert_eq!(failed, [Value::Null; 0], "{name}");
         }
     }

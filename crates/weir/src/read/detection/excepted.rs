@@ -6,7 +6,7 @@ use weir_detect::{Decision, Packet, RuleIndex};
 use weir_store::sink::eve as sink;
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
-use weir_wire::tcp::flags::{ACK, RST, SYN};
+use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::super::exception::{Cause, Exception, Fate};
 use super::super::layers::Layer;
@@ -28,14 +28,16 @@ impl<W: Write> Look<W> {
         }
         let view = self.flows.view(&self.detector, packet)?;
         let id = sink::flow_id(&view);
-        let is_first = view.packets[0] + view.packets[1] == 1;
         let may_be_midstream = match layer.parsed.transport {
-            Transport::Tcp { flags, .. } => flags & RST == 0 && flags & (SYN | ACK) != SYN,
+            Transport::Tcp { flags, .. } => {
+                flags & RST == 0 && !matches!(flags & (SYN | ACK | FIN), 0 | SYN)
+            }
             _ => false,
         };
         if let Some(policy) = midstream
-            && is_first
             && may_be_midstream
+            && !self.exceptions.contains_key(&id)
+            && self.flows.is_unbegun(&self.detector, packet)
         {
             return self.except(id, Cause::Midstream, Some(policy));
         }
