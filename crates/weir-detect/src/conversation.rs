@@ -9,6 +9,7 @@ mod matched;
 mod message;
 mod opaque;
 mod opening;
+mod overlap;
 mod size;
 mod speech;
 mod upgrade;
@@ -24,7 +25,7 @@ use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
 use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
-use crate::detector::{AsSuricata, Direction, Limits, Unseen};
+use crate::detector::{Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::frame::{Frame, Framer};
 use crate::hosts::System;
@@ -131,6 +132,8 @@ pub(crate) struct Progress {
     pub(crate) refused: Option<Unseen>,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
+    /// Some of its bytes lie where others came before.
+    pub(crate) overlaps: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
     /// The stream is as long with it as it may be.
@@ -217,7 +220,9 @@ impl Conversation {
         let asks_before = asks_before && !self.is_decided[side];
         let was_known = asks_before && self.is_speech_known(side, limits);
         let is_told = self.tells_conflict(side, (sequence, view.payload.len()), limits);
+        let overlaps = self.streams[side].overlaps(sequence, view.payload.len());
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
+        progress.overlaps = overlaps;
         progress.differs &= is_told;
         progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
@@ -424,25 +429,6 @@ impl Conversation {
     pub(crate) fn window_end(&self, side: usize, count: usize) -> (&[u8], u64) {
         let (all, before) = self.window(side);
         self.window_from(side, (before + all.len() as u64).saturating_sub(count as u64))
-    }
-
-    /// What a segment says where other bytes came before in its place: those, and its own where
-    /// nothing did, and whether that is to be told; `None`: it says nothing else.
-    pub(crate) fn as_known(
-        &self,
-        side: usize,
-        sequence: u32,
-        bytes: &[u8],
-    ) -> Option<(Vec<u8>, bool)> {
-        let stream = &self.streams[side];
-        let known = stream.as_known(sequence, bytes)?;
-        Some((known, stream.tells_conflict(sequence, bytes.len(), false)))
-    }
-
-    /// Whether it is told of a segment if it has other bytes than came before in its place.
-    fn tells_conflict(&self, side: usize, (first, length): (u32, usize), limits: &Limits) -> bool {
-        let AsSuricata { tells_fewer_conflicts, only_tells, .. } = limits.as_suricata;
-        !tells_fewer_conflicts || self.streams[side].tells_conflict(first, length, only_tells)
     }
 
     /// What a side said, gaps named, for whoever reads it.

@@ -158,6 +158,9 @@ pub struct Counters {
     pub unacceptable_segments: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,
+    /// TCP segments with bytes in the place of others that came before, and those of them that are
+    /// said to have other bytes.
+    pub stream_overlaps: [u64; 2],
     /// Streams that have reached [`Limits::stream_depth`].
     pub stream_depths: u64,
     /// Bits, integers, texts and values of sets that found no room.
@@ -549,7 +552,7 @@ impl Detector {
         direction: Direction,
         sequence: u32,
         bytes: &[u8],
-    ) -> Option<(Vec<u8>, bool)> {
+    ) -> Option<(Vec<u8>, [bool; 2])> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
         conversation.as_known(direction.index(), sequence, bytes)
     }

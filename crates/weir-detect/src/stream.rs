@@ -354,9 +354,21 @@ impl Stream {
     /// where it only watches, of a segment with the very place of another.
     pub(crate) fn tells_conflict(&self, sequence: u32, length: usize, only_watches: bool) -> bool {
         let end = sequence.wrapping_add(length as u32);
-        let is_same = self.segments.iter().chain(&self.edge).any(|it| *it == (sequence, end));
+        let is_same = || self.segments.iter().chain(&self.edge).any(|it| *it == (sequence, end));
         let is_old = self.acknowledged.is_some_and(|it| it.wrapping_sub(end) as i32 > 0);
-        !(self.probes(sequence, length) || is_old || (only_watches && is_same))
+        !(self.probes(sequence, length) || is_old || (only_watches && is_same()))
+    }
+
+    /// Whether some of a segment's bytes lie where others came before: not of one that its receiver
+    /// has all of, and more, nor of one byte in the place of the last.
+    pub(crate) fn overlaps(&self, sequence: u32, length: usize) -> bool {
+        let Some(next) = self.next.filter(|_| length > 0) else { return false };
+        let has_some = match (next.wrapping_sub(sequence), sequence.wrapping_sub(next)) {
+            (1..AHEAD_MAX, _) => !self.is_empty(),
+            (_, ..AHEAD_MAX) => self.waiting.within(next, sequence, length).next().is_some(),
+            _ => false,
+        };
+        has_some && self.tells_conflict(sequence, length, false)
     }
 
     /// Which of a segment's bytes the receiver takes for those of segments before it.

@@ -57,6 +57,8 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
+            self.counters.stream_overlaps[0] += u64::from(progress.overlaps);
+            self.counters.stream_overlaps[1] += u64::from(progress.differs);
             flow.told.has_gap[direction.index()] |= progress.gaps > 0;
             self.counters.stream_depths += u64::from(progress.reaches_depth);
             let is_urgent = || view.is_urgent() && !view.payload.is_empty();

@@ -620,6 +620,9 @@ impl<W: Write> Look<W> {
         let seen = self.detector.counters();
         counters.insert("detect.alerts_suppressed".into(), seen.suppressed);
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
+        let [overlaps, differ] = seen.stream_overlaps;
+        *counters.entry("tcp.overlap".into()).or_default() += overlaps;
+        *counters.entry("tcp.overlap_diff_data".into()).or_default() += differ;
         counters.insert("tcp.stream_depth_reached".into(), seen.stream_depths);
         counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
         let mut event = eve::stats(self.last, &counters);

@@ -159,7 +159,12 @@ fn other_bytes_in_the_place_of_earlier_ones_are_told_as_by_suricata() {
         frames.extend(parts.iter().map(|it| said(it.0, it.1, b'x')));
         frames.push(heard(17));
         for (name, count) in [(name.to_owned(), watched), (format!("{name}_ips"), inline)] {
-            let failed = failures(&name, &frames, rules, &[(1, "", count)]);
+            let stats = format!(
+                "event_type: stats, stats.tcp.overlap: {inline}, \
+                 stats.tcp.overlap_diff_data: {watched}"
+            );
+            let checks = [("event_type: alert".to_owned(), count), (stats, 1)];
+            let failed = failing(&name, "-k none", &frames, rules, &checks);
             assert_eq!(failed, [Value::Null; 0], "{name}");
         }
     }
@@ -258,5 +263,39 @@ fn a_connection_is_followed_from_an_answered_syn_on() {
             let failed = failing(&name, args, &frames, &rules, &checks);
             assert_eq!(failed, [Value::Null; 0], "{name}");
         }
+    }
+}
+
+#[test]
+fn a_connection_on_the_ports_of_another_and_what_is_refused_are_told_of() {
+    let begun = |at: u32| {
+        [
+            segment(false, [at, 0], 0x02, &[]),
+            segment(true, [20, at + 1], 0x12, &[]),
+            segment(false, [at + 1, 21], 0x10, &[]),
+        ]
+    };
+    let ended = [
+        segment(false, [11, 21], 0x11, &[]),
+        segment(true, [21, 12], 0x11, &[]),
+        segment(false, [12, 22], 0x10, &[]),
+    ];
+    let frames = [&begun(10)[..], &ended, &begun(90_000)].concat();
+    let told = [
+        ("event_type: flow, flow.reason: tcp_reuse, tcp.state: closed".to_owned(), 1),
+        ("event_type: flow, tcp.state: established".to_owned(), 1),
+        ("event_type: stats, stats.flow.tcp_reuse: 1, stats.tcp.urg: 0".to_owned(), 1),
+    ];
+    let none = "alert udp any any -> any any (sid:1;)\n";
+    assert_eq!(failing("reused", "-k none", &frames, none, &told), [Value::Null; 0]);
+    // It is nowhere near what the client waits for, and points to urgent data.
+    let refused = segment(true, [90_000, 0], 0x24, &[]);
+    let frames = [&begun(10)[..], &[refused]].concat();
+    let told = [
+        ("event_type: flow, tcp.state: established, tcp.tcp_flags_tc: '36'".to_owned(), 1),
+        ("event_type: stats, stats.tcp.urg: 1, stats.tcp.rst: 1".to_owned(), 1),
+    ];
+    for name in ["refused", "refused_ips"] {
+        assert_eq!(failing(name, "-k none", &frames, none, &told), [Value::Null; 0], "{name}");
     }
 }

@@ -18,7 +18,7 @@ impl<W: Write> Look<W> {
     /// Looks at a packet: inline, with the bytes that its sender said first.
     pub(super) fn packet(&mut self, now: Time, layer: &Layer<'_>) {
         let known = self.options.as_ips.then(|| self.as_known(layer)).flatten();
-        let Some((bytes, is_told)) = known else {
+        let Some((bytes, [is_told, is_counted])) = known else {
             return self.packet_as_it_is(now, layer);
         };
         let Layer { link, parsed, vlans, source, outer, depth, is_carrier, .. } = *layer;
@@ -29,12 +29,15 @@ impl<W: Write> Look<W> {
             events.push(event);
             self.count(event.name());
         }
+        if is_counted {
+            self.count("tcp.overlap_diff_data");
+        }
         let known = Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
         self.packet_as_it_is(now, &known);
     }
 
     /// The packet with such bytes, and whether it is told of; `None`: it has them.
-    fn as_known(&self, layer: &Layer<'_>) -> Option<(Vec<u8>, bool)> {
+    fn as_known(&self, layer: &Layer<'_>) -> Option<(Vec<u8>, [bool; 2])> {
         let Layer { bytes, parsed, .. } = layer;
         let is_segment = matches!(parsed.transport, Transport::Tcp { .. });
         if !is_segment || parsed.payload(bytes).is_empty() {
