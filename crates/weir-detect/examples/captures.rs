@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut packets = 0_u64;
         for (now, bytes) in frames(&file) {
             let parsed = parse(bytes, Link::Ethernet, bytes.len() as u32);
-            let decoded = Some(Decoded { vlans: Vlans::of(&parsed), events: &[] });
+            let decoded = Some(Decoded::new(Vlans::of(&parsed), &[]));
             let packet = Packet {
                 bytes,
                 parsed: &parsed,

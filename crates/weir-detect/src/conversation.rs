@@ -9,6 +9,7 @@ mod matched;
 mod message;
 mod opaque;
 mod opening;
+mod overlap;
 mod size;
 mod speech;
 mod upgrade;
@@ -134,6 +135,8 @@ pub(crate) struct Progress {
     pub(crate) refused: Option<Unseen>,
     /// Bytes that were there already are others now.
     pub(crate) differs: bool,
+    /// Some of its bytes lie where others came before.
+    pub(crate) overlaps: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
     /// The stream is as long with it as it may be.
@@ -219,7 +222,11 @@ impl Conversation {
         let asks_before = limits.waits_for_acknowledgment || limits.as_suricata.looks_again > 0;
         let asks_before = asks_before && !self.is_decided[side];
         let was_known = asks_before && self.is_speech_known(side, limits);
+        let is_told = self.tells_conflict(side, (sequence, view.payload.len()), limits);
+        let overlaps = self.streams[side].overlaps(sequence, view.payload.len());
         let mut progress = self.take_acceptable(side, (view, &header), port, limits);
+        progress.overlaps = overlaps;
+        progress.differs &= is_told;
         progress.is_decided = self.decide(side, was_known, limits);
         progress.is_renewed = std::mem::take(&mut self.is_renewed);
         progress.is_opaque |= is_opaque && !progress.is_renewed;
@@ -426,12 +433,6 @@ impl Conversation {
     pub(crate) fn window_end(&self, side: usize, count: usize) -> (&[u8], u64) {
         let (all, before) = self.window(side);
         self.window_from(side, (before + all.len() as u64).saturating_sub(count as u64))
-    }
-
-    /// What a segment says where other bytes came before in its place: those, and its own where
-    /// nothing did; `None`: it says nothing else.
-    pub(crate) fn as_known(&self, side: usize, sequence: u32, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.streams[side].as_known(sequence, bytes)
     }
 
     /// What a side said, gaps named, for whoever reads it.

@@ -72,6 +72,15 @@ pub struct Decoded<'a> {
     pub vlans: Vlans,
     /// What is odd about it.
     pub events: &'a [Event],
+    /// Rules look at no payload of it: it carries a packet that they look at.
+    pub is_carrier: bool,
+}
+
+impl<'a> Decoded<'a> {
+    /// Of a packet in such VLANs, about which these are odd.
+    pub fn new(vlans: Vlans, events: &'a [Event]) -> Self {
+        Self { vlans, events, is_carrier: false }
+    }
 }
 
 /// What rules have noted of a flow.
@@ -149,6 +158,9 @@ pub struct Counters {
     pub unacceptable_segments: u64,
     /// Gaps in streams that were given up.
     pub stream_gaps: u64,
+    /// TCP segments with bytes in the place of others that came before, and those of them that are
+    /// said to have other bytes.
+    pub stream_overlaps: [u64; 2],
     /// Streams that have reached [`Limits::stream_depth`].
     pub stream_depths: u64,
     /// Bits, integers, texts and values of sets that found no room.
@@ -393,9 +405,8 @@ impl Detector {
         let wants_events = rules.needs().events || evaluator.tells_events;
         let looks = packet.decoded.is_none() && wants_events;
         let own = if looks { decode::look(packet.bytes, link(packet.parsed)) } else { Vec::new() };
-        let decoded = packet
-            .decoded
-            .unwrap_or_else(|| Decoded { vlans: Vlans::of(packet.parsed), events: &own });
+        let decoded =
+            packet.decoded.unwrap_or_else(|| Decoded::new(Vlans::of(packet.parsed), &own));
         let flow = flows.at(slot).unwrap_or_else(|| {
             evaluator.counters.packets_without_slot += 1;
             *spare = Flow::default();
@@ -541,7 +552,7 @@ impl Detector {
         direction: Direction,
         sequence: u32,
         bytes: &[u8],
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Vec<u8>, [bool; 2])> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
         conversation.as_known(direction.index(), sequence, bytes)
     }
@@ -590,7 +601,7 @@ fn follow(
         false => found.push(Event::StreamInvalidTimestamp),
         true => {
             let session = flow.session.get_or_insert_default();
-            found.extend(session.take(direction, view, limits.refuses_invalid));
+            found.extend(session.take(direction, view, limits));
             goes_on = !session.is_refused();
         }
     }

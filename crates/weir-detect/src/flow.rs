@@ -88,7 +88,7 @@ pub(crate) struct Flow {
     pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
     /// It goes on although a rule drops it: nothing more is looked at, all is told.
-    is_blocked: bool,
+    pub(crate) is_blocked: bool,
     /// The SYN that its connection begins with was seen.
     has_syn: bool,
     /// A rule said that it is looked at no further.
@@ -313,14 +313,19 @@ impl Flow {
         let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
-            Transport::Tcp { .. } if view.is_lost() => {}
+            Transport::Tcp { .. } if view.is_spoiled => {}
+            Transport::Tcp { flags: seen, .. } if view.is_refused => told.tcp_flags[side] |= seen,
             Transport::Tcp { flags: seen, .. } => {
                 told.tcp_flags[side] |= seen;
                 // What is dropped with its flow brings its connection no further.
                 told.tcp_passed[side] |= if is_dropped { 0 } else { seen };
                 let begins =
                     seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
-                told.is_midstream |= self.tcp == Tcp::Unknown && !begins;
+                // A SYN that ends at once begins none.
+                let is_none = seen & (flags::SYN | flags::FIN | flags::RST)
+                    == flags::SYN | flags::FIN
+                    && self.session.as_ref().is_some_and(|it| it.state().is_none());
+                told.is_midstream |= (self.tcp == Tcp::Unknown && !begins) || is_none;
                 told.is_followed |= seen & (flags::RST | flags::FIN) == 0 && (begins || midstream);
             }
             Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),

@@ -41,7 +41,7 @@ pub(crate) struct View<'a> {
     pub(crate) is_spoiled: bool,
     /// A TCP segment that has no place in its connection, and is to go no further.
     pub(crate) is_refused: bool,
-    /// Its payload is encrypted, and not looked at.
+    /// Its payload is encrypted, or a packet, and not looked at.
     pub(crate) is_opaque: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
@@ -104,7 +104,8 @@ impl<'a> View<'a> {
     pub(crate) fn of(packet: &Packet<'a>, decoded: &Decoded<'a>) -> Self {
         let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
         let Packet { is_rebuilt, is_verified, icrc, port, .. } = *packet;
-        Self { is_rebuilt, is_verified, icrc, port, ..view }
+        let is_opaque = decoded.is_carrier;
+        Self { is_rebuilt, is_verified, icrc, port, is_opaque, ..view }
     }
 
     /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if that is
@@ -205,7 +206,7 @@ impl<'a> View<'a> {
             Protocol::Ipv4 => parsed.network == Network::Ipv4,
             Protocol::Ipv6 => parsed.network == Network::Ipv6,
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => {
-                self.is_tcp() || (self.is_piece() && carries(protocol::TCP))
+                self.is_tcp() || carries(protocol::TCP)
             }
             Protocol::Udp => carries(17),
             Protocol::Icmp => carries(1) || carries(58),
@@ -244,9 +245,11 @@ impl<'a> View<'a> {
     /// Whether addresses and ports are as `header` says, in one direction or, if it says so, the
     /// other. Of a transaction it says them of the request.
     pub(crate) fn fits(&self, header: &Header, is_answer: bool) -> bool {
+        // Those of a header that cannot be are 0.
         let has_ports = self.source_port != 0
             || self.destination_port != 0
-            || matches!(self.transport(), Transport::Tcp { .. } | Transport::Udp { .. });
+            || self.is_of(Protocol::Tcp)
+            || self.is_of(Protocol::Udp);
         let has_ports = has_ports && !self.is_piece();
         let one_way = |from, to| header.is_between(from, to, has_ports);
         let (source, destination) =
@@ -268,7 +271,8 @@ impl<'a> View<'a> {
             HeaderTest::PayloadLen { numbers, is_there } => {
                 let is_told = match self.payload.is_empty() {
                     true => !is_there,
-                    false => !self.is_opaque,
+                    // One that nobody sees has a length, for who does not ask for a payload.
+                    false => !self.is_opaque || (!is_there && numbers.contain(0)),
                 };
                 is_told && numbers.contain(self.payload.len() as u64)
             }
@@ -414,7 +418,9 @@ impl<'a> View<'a> {
                 network..transport.saturating_sub(of_fragment)
             }
             Buffer::TcpHeader if self.is_tcp() => transport..payload,
-            Buffer::UdpHeader if self.is_of(Protocol::Udp) && !self.is_piece() => {
+            Buffer::UdpHeader
+                if self.is_of(Protocol::Udp) && self.transport() != Transport::None =>
+            {
                 transport..transport + 8
             }
             Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => {
@@ -472,13 +478,19 @@ impl<'a> View<'a> {
         seen & flags::SYN != 0
     }
 
-    /// Whether it is a SYN with data and the cookie by which a server takes them (RFC 7413 s4.1).
+    /// Whether it is a SYN with data that asks for TCP Fast Open: some servers take them without
+    /// a cookie too, and their answer tells (RFC 7413 s4.1).
     pub(crate) fn has_early_data(&self) -> bool {
-        const FAST_OPEN: u8 = 34;
         let Transport::Tcp { flags: seen, .. } = self.parsed.transport else { return false };
         seen & (flags::SYN | flags::ACK) == flags::SYN
             && !self.payload.is_empty()
-            && self.tcp_option(FAST_OPEN, 3..=u8::MAX).is_some()
+            && self.asks_early()
+    }
+
+    /// Whether a segment has the option of TCP Fast Open.
+    pub(crate) fn asks_early(&self) -> bool {
+        const FAST_OPEN: u8 = 34;
+        self.tcp_option(FAST_OPEN, 2..=u8::MAX).is_some()
     }
 
     /// The timestamps option of a TCP segment: value and echo.
@@ -586,9 +598,12 @@ fn carries_packets(parsed: &Parsed) -> bool {
     matches!(parsed.protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE)
 }
 
+/// Its ports. A piece of a datagram has none: what the first begins with is looked at, and told,
+/// with the whole, as in Suricata.
 pub(crate) fn ports(parsed: &Parsed, bytes: &[u8]) -> (u16, u16) {
     match parsed.transport {
-        Transport::None if parsed.protocol == protocol::SCTP && parsed.fragment.is_none() => {
+        _ if parsed.fragment.is_some() => (0, 0),
+        Transport::None if parsed.protocol == protocol::SCTP => {
             match bytes.get(usize::from(parsed.transport_offset)..) {
                 Some([a, b, c, d, ..]) => {
                     (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))

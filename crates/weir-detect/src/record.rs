@@ -18,8 +18,10 @@ pub use crate::value::{Object, Value};
 /// Why a flow ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndReason {
-    /// It was silent for long, or another connection began on its ports.
+    /// It was silent for long.
     Timeout,
+    /// Another connection began on its ports.
+    Reused,
     /// There was no room for it.
     Forced,
     /// There was nothing more to look at.
@@ -32,6 +34,7 @@ impl EndReason {
     pub fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
+            Self::Reused => "tcp_reuse",
             Self::Forced => "forced",
             Self::Shutdown => "shutdown",
         }

@@ -17,7 +17,7 @@ use weir_wire::parse::Transport;
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN, URG};
 
 use crate::decode::Event;
-use crate::detector::Direction;
+use crate::detector::{Direction, Limits};
 use crate::packet::View;
 
 /// Answers to a SYN with other numbers, and SYNs with others, that a connection may begin with.
@@ -81,6 +81,11 @@ pub(crate) struct Session {
     is_strict: bool,
     /// The last segment has none.
     is_refused: bool,
+    /// What comes with a SYN counts where it asks for that alone: see
+    /// [`AsSuricata::wants_handshakes`](crate::AsSuricata::wants_handshakes).
+    wants_handshakes: bool,
+    /// The SYN asked for TCP Fast Open.
+    asks_early: bool,
 }
 
 /// A segment.
@@ -94,6 +99,8 @@ struct Segment {
     length: u32,
     /// Its SYN's window shift.
     shift: Option<u8>,
+    /// It asks for TCP Fast Open (RFC 7413).
+    asks_early: bool,
 }
 
 fn before(a: u32, b: u32) -> bool {
@@ -117,6 +124,7 @@ impl Segment {
             window: view.tcp_window().into(),
             length: view.payload.len() as u32,
             shift: if flags & SYN == 0 { None } else { view.tcp_shift() },
+            asks_early: flags & SYN != 0 && view.asks_early(),
         })
     }
 
@@ -182,16 +190,22 @@ impl Session {
         })
     }
 
+    /// Whether a SYN was answered.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !matches!(self.state, State::None | State::SynSent)
+    }
+
     /// What is odd about a segment; it is taken into account where nothing is. Strictly, what has
     /// no place in the connection does not arrive.
     pub(crate) fn take(
         &mut self,
         direction: Direction,
         view: &View<'_>,
-        is_strict: bool,
+        limits: &Limits,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        (self.is_strict, self.is_refused) = (is_strict, false);
+        (self.is_strict, self.is_refused) = (limits.refuses_invalid, false);
+        self.wants_handshakes = limits.as_suricata.wants_handshakes;
         let Some(segment) = Segment::of(direction, view) else { return events };
         if segment.flags & ACK == 0 && segment.acknowledgment != 0 {
             events.push(Event::StreamBrokenAck);
@@ -201,9 +215,16 @@ impl Session {
             events.push(Event::StreamRstWithData);
         }
         if segment.has(SYN | FIN) && !segment.has(RST) {
-            self.is_refused = true;
-            events.push(Event::StreamFinSyn);
-            return events;
+            match self.state {
+                // It begins nothing.
+                State::None if self.wants_handshakes => return events,
+                State::SynSent if self.wants_handshakes => {}
+                _ => {
+                    self.is_refused = true;
+                    events.push(Event::StreamFinSyn);
+                    return events;
+                }
+            }
         }
         if self.is_bad_window_update(&segment) {
             events.push(Event::StreamBadWindowUpdate);
@@ -251,10 +272,20 @@ impl Session {
     }
 
     fn begin(&mut self, segment: &Segment) {
-        *self = Self { state: State::SynSent, ..Self::default() };
+        let Self { wants_handshakes, is_strict, .. } = *self;
+        let asks_early = segment.asks_early;
+        *self = Self {
+            state: State::SynSent,
+            wants_handshakes,
+            is_strict,
+            asks_early,
+            ..Self::default()
+        };
         let Self { sides: [client, server], .. } = self;
         client.begin(segment.sequence);
-        client.next = client.next.wrapping_add(segment.length);
+        if asks_early || !wants_handshakes {
+            client.next = client.next.wrapping_add(segment.length);
+        }
         server.window = segment.window;
         server.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
     }
@@ -309,6 +340,8 @@ impl Session {
         if !is_whole && !is_of_syn {
             return Err(Event::StreamSynAckWrongAck);
         }
+        // What came with the SYN was not taken, and comes again.
+        client.next = segment.acknowledgment;
         server.begin(segment.sequence);
         server.acknowledged = server.next;
         client.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
@@ -318,7 +351,7 @@ impl Session {
         client.acknowledge(segment.acknowledgment, segment.window);
         server.window_end = server.next.wrapping_add(server.window);
         self.state = State::SynReceived;
-        if is_whole { Ok(()) } else { Err(Event::StreamFastOpenIgnored) }
+        if is_whole || !self.asks_early { Ok(()) } else { Err(Event::StreamFastOpenIgnored) }
     }
 
     fn syn_received(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {

@@ -83,6 +83,8 @@ pub(crate) struct Stream {
     may_wait: bool,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
+    /// The last that was, where the receiver has nothing behind it.
+    edge: Option<(u32, u32)>,
 }
 heap_size!(Stream { window, waiting, past });
 
@@ -127,6 +129,8 @@ impl Stream {
     /// The receiver has everything before this number.
     pub(crate) fn acknowledge(&mut self, number: u32) {
         self.acknowledged = Some(number);
+        let mut known = self.segments.iter().chain(&self.edge);
+        self.edge = known.find(|it| it.1 == number).copied();
         self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
     }
 
@@ -287,6 +291,9 @@ impl Stream {
             if taken.differs {
                 taken.rewritten = self.rewrite(sequence, bytes);
             }
+            // A byte that only keeps a connection alive may be any (RFC 9293 s3.8.4).
+            taken.differs &=
+                !(self.probes(sequence, bytes.len()) && self.is_acknowledged(sequence));
             let new = bytes.get(behind as usize..).unwrap_or_default();
             if self.waiting.differs(next, next, new) {
                 taken.differs = true;
@@ -335,6 +342,33 @@ impl Stream {
             self.segments.pop_front();
         }
         self.segments.push_back((start, end));
+    }
+
+    /// Whether a segment is one byte in the place of the stream's last.
+    fn probes(&self, sequence: u32, length: usize) -> bool {
+        length == 1 && self.ends_at(sequence, 1)
+    }
+
+    /// Whether Suricata tells of a segment that it has other bytes than came before in its place:
+    /// not of one byte in the place of the last, nor where the receiver has them all and more; nor,
+    /// where it only watches, of a segment with the very place of another.
+    pub(crate) fn tells_conflict(&self, sequence: u32, length: usize, only_watches: bool) -> bool {
+        let end = sequence.wrapping_add(length as u32);
+        let is_same = || self.segments.iter().chain(&self.edge).any(|it| *it == (sequence, end));
+        let is_old = self.acknowledged.is_some_and(|it| it.wrapping_sub(end) as i32 > 0);
+        !(self.probes(sequence, length) || is_old || (only_watches && is_same()))
+    }
+
+    /// Whether some of a segment's bytes lie where others came before: not of one that its receiver
+    /// has all of, and more, nor of one byte in the place of the last.
+    pub(crate) fn overlaps(&self, sequence: u32, length: usize) -> bool {
+        let Some(next) = self.next.filter(|_| length > 0) else { return false };
+        let has_some = match (next.wrapping_sub(sequence), sequence.wrapping_sub(next)) {
+            (1..AHEAD_MAX, _) => !self.is_empty(),
+            (_, ..AHEAD_MAX) => self.waiting.within(next, sequence, length).next().is_some(),
+            _ => false,
+        };
+        has_some && self.tells_conflict(sequence, length, false)
     }
 
     /// Which of a segment's bytes the receiver takes for those of segments before it.

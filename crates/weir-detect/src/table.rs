@@ -237,13 +237,26 @@ impl FlowTable {
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,
-    /// and its own where nothing came; `None`: it says nothing else.
-    pub fn as_known(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+    /// and its own where nothing came, and whether that is an overlap to be told of inline, and by
+    /// who only watches; `None`: it says nothing else.
+    pub fn as_known(
+        &self,
+        detector: &Detector,
+        packet: &Packet<'_>,
+    ) -> Option<(Vec<u8>, [bool; 2])> {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         let Transport::Tcp { sequence, .. } = packet.parsed.transport else { return None };
         let payload = packet.parsed.payload(packet.bytes);
         detector.as_known(entry.slot, entry.direction(from_first), sequence, payload)
+    }
+
+    /// Whether the connection of a TCP segment, which its receiver takes, has not begun with it or
+    /// before.
+    pub fn is_unbegun(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        let (key, _) = self.key(packet);
+        let entry = self.entries.get(&key);
+        entry.is_some_and(|it| !detector.is_spoiled(packet) && detector.is_unbegun(it.slot))
     }
 
     /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
@@ -319,7 +332,9 @@ impl FlowTable {
                     // A connection that only paused has its client still, whatever its ports are.
                     let pauses = self.passes_older && goes_on(parsed);
                     let kept = Entry { first_is_initiator: entry.first_is_initiator, ..new() };
-                    old = Some(std::mem::replace(entry, if pauses { kept } else { new() }));
+                    let reason = if is_quiet { EndReason::Timeout } else { EndReason::Reused };
+                    let before = std::mem::replace(entry, if pauses { kept } else { new() });
+                    old = Some((before, reason));
                 }
                 entry
             }
@@ -328,8 +343,8 @@ impl FlowTable {
                 self.entries.entry(key).or_insert_with(new)
             }
         };
-        if let Some(old) = old {
-            self.ended.take(key, old, EndReason::Timeout, detector);
+        if let Some((old, reason)) = old {
+            self.ended.take(key, old, reason, detector);
             if succeeds {
                 detector.succeed(&mut entry.slot);
             }

@@ -109,6 +109,12 @@ impl Detector {
         self.flows.taken(slot).is_some_and(|it| it.is_long(&self.evaluator.limits))
     }
 
+    /// Whether a connection's SYN was not seen.
+    pub(crate) fn is_unbegun(&self, slot: FlowSlot) -> bool {
+        let session = self.flows.taken(slot).and_then(|it| it.session.as_ref());
+        session.is_none_or(|it| it.state().is_none())
+    }
+
     /// Whether some SYN of a connection was seen.
     pub(crate) fn has_beginning(&self, slot: FlowSlot) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());

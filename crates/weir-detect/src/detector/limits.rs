@@ -105,6 +105,17 @@ pub struct AsSuricata {
     pub only_tells: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
     pub tells_bodies: bool,
+    /// Whether rules see nothing of packets that Suricata does not take apart: what is in AH over
+    /// IPv4, behind reserved labels and Teredo's authentication, payloads of datagrams that carry
+    /// packets, and of protocols that it does not know.
+    pub knows_no_more: bool,
+    /// Whether segments that have other bytes than came before in their place are told of where
+    /// Suricata does so alone: not where the receiver has all of them and more; nor, in IDS mode,
+    /// where one has the very place of another.
+    pub tells_fewer_conflicts: bool,
+    /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a SYN
+    /// is part of one only where TCP Fast Open is asked for.
+    pub wants_handshakes: bool,
 }
 
 impl Limits {
@@ -169,6 +180,9 @@ impl Default for AsSuricata {
             cuts_files: false,
             only_tells: false,
             tells_bodies: false,
+            knows_no_more: false,
+            tells_fewer_conflicts: false,
+            wants_handshakes: false,
         }
     }
 }

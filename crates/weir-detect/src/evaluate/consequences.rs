@@ -61,7 +61,8 @@ impl Evaluator {
         direction: Direction,
         view: &View<'_>,
     ) -> Option<Decision> {
-        (self.by_flow, self.by_rate) = (flow.dropped_by.is_some(), false);
+        let is_gone = flow.dropped_by.is_some() || flow.is_blocked;
+        (self.by_flow, self.by_rate) = (is_gone, false);
         self.passed_by = None;
         self.by_sender = self.by_flow && flow.dropped_from == Some(direction);
         self.is_passed = false;

@@ -38,6 +38,9 @@ impl Evaluator {
         if view.is_lost() || view.is_piece() {
             return Progress { is_opaque: view.is_refused, ..Progress::default() };
         }
+        if self.is_unanswered(flow, view) {
+            return Progress::default();
+        }
         needs.frames |= self.tells_frames;
         if view.is_tcp() && (view.is_syn() || !flow.is_refused()) {
             let ends = [flow.initiator.address, flow.responder.address];
@@ -54,6 +57,8 @@ impl Evaluator {
             let progress = conversation.take(direction, view, &self.limits);
             self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
             self.counters.stream_gaps += u64::from(progress.gaps);
+            self.counters.stream_overlaps[0] += u64::from(progress.overlaps);
+            self.counters.stream_overlaps[1] += u64::from(progress.differs);
             flow.told.has_gap[direction.index()] |= progress.gaps > 0;
             self.counters.stream_depths += u64::from(progress.reaches_depth);
             let is_urgent = || view.is_urgent() && !view.payload.is_empty();
@@ -83,6 +88,16 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    /// Whether it is a segment of a connection that is not followed, for its SYN was not answered.
+    fn is_unanswered(&self, flow: &Flow, view: &View<'_>) -> bool {
+        let Limits { as_suricata, midstream, .. } = self.limits;
+        as_suricata.wants_handshakes
+            && !midstream
+            && view.is_tcp()
+            && !view.is_syn()
+            && !flow.session.as_ref().is_some_and(|it| it.is_under_way())
     }
 
     /// A connection of which nothing was seen; `ends` are its client's and its server's addresses.

@@ -347,6 +347,7 @@ impl Evaluator {
             return decision;
         }
         let mut progress = self.converse(rules, flow, direction, view);
+        progress.is_opaque |= view.is_opaque;
         if progress.is_renewed {
             flow.renew();
         }

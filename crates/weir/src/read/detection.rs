@@ -85,6 +85,8 @@ struct Look<W> {
     is_answered: bool,
     /// What the packet at hand carries is dropped, and it with that.
     is_inner_dropped: bool,
+    /// The same, whether or not anything is dropped.
+    is_inner_condemned: bool,
     alerts: Alerts,
     out: W,
     line: Vec<u8>,
@@ -171,6 +173,9 @@ impl<W: Write> Detection<W> {
         let mut layers = Layers::new(options.policy, options.seed);
         layers.set_hosts(rules.hosts().clone());
         layers.open(options.tunnels, options.layers_max);
+        if options.as_suricata.knows_no_more {
+            layers.know_no_more();
+        }
         if options.checksums == Checksums::Trusted {
             layers.take_wrong_headers();
         }
@@ -181,6 +186,7 @@ impl<W: Write> Detection<W> {
             is_passed: false,
             is_answered: false,
             is_inner_dropped: false,
+            is_inner_condemned: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
             line: Vec::new(),
@@ -287,7 +293,10 @@ impl<W: Write> Look<W> {
 
     /// Looks at a packet with the bytes that it has.
     fn packet_as_it_is(&mut self, now: Time, layer: &Layer<'_>) {
-        let decoded = Some(Decoded { vlans: layer.vlans, events: &layer.events });
+        let decoded = Some(Decoded {
+            is_carrier: layer.is_carrier,
+            ..Decoded::new(layer.vlans, &layer.events)
+        });
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
         let Layer { bytes, parsed, source, .. } = layer;
         let packet =
@@ -298,6 +307,7 @@ impl<W: Write> Look<W> {
             true => flows.inspect(detector, now, &packet, alerts),
             false => detector.inspect_alone(now, &packet, alerts),
         };
+        let decision = self.condemned(layer, decision);
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
         // Who only watches drops nothing, though rules go by what they would drop.
         let decision = if self.options.is_inline { decision } else { Decision::Pass };
@@ -610,6 +620,9 @@ impl<W: Write> Look<W> {
         let seen = self.detector.counters();
         counters.insert("detect.alerts_suppressed".into(), seen.suppressed);
         counters.insert("tcp.reassembly_gap".into(), seen.stream_gaps);
+        let [overlaps, differ] = seen.stream_overlaps;
+        *counters.entry("tcp.overlap".into()).or_default() += overlaps;
+        *counters.entry("tcp.overlap_diff_data".into()).or_default() += differ;
         counters.insert("tcp.stream_depth_reached".into(), seen.stream_depths);
         counters.insert("tcp.invalid_checksum".into(), seen.wrong_checksums);
         let mut event = eve::stats(self.last, &counters);

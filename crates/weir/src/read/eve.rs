@@ -20,9 +20,10 @@ use weir_wire::parse::{Network, Parsed, Transport};
 
 use super::layers::Layer;
 
-/// The ends of a packet.
+/// The ends of a packet. A piece of a datagram has no ports.
 pub fn ends(parsed: &Parsed) -> [End; 2] {
     let (source, destination) = match parsed.transport {
+        _ if parsed.fragment.is_some() => (0, 0),
         Transport::Tcp { source, destination, .. } | Transport::Udp { source, destination } => {
             (source, destination)
         }

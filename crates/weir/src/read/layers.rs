@@ -17,6 +17,8 @@ use weir_detect::tunnels::TunnelPorts;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
 
+use super::alike;
+
 /// What is odd about one packet and told, at most, as Suricata has it.
 const EVENTS_MAX: usize = 15;
 /// Layers of one packet, at most; the rest is not looked at, which is an event.
@@ -43,6 +45,8 @@ pub struct Layer<'a> {
     pub outer: Option<&'a Layer<'a>>,
     /// Layers around it.
     pub depth: usize,
+    /// Rules look at no payload of it: it carries a packet that they look at.
+    pub is_carrier: bool,
 }
 
 impl Layer<'_> {
@@ -57,7 +61,10 @@ impl Layer<'_> {
         let parsed = &self.parsed;
         let is_ip = matches!(parsed.network, Network::Ipv4 | Network::Ipv6);
         let is_whole = parsed.fragment.is_none() && parsed.fault.is_none();
-        let is_kept = matches!(parsed.protocol, 1 | 4 | 6 | 17 | 41 | 50 | 58 | 132);
+        let is_kept = match parsed.network {
+            Network::Ipv4 => matches!(parsed.protocol, 1 | 4 | 6 | 17 | 41 | 50 | 132),
+            _ => matches!(parsed.protocol, 4 | 6 | 17 | 41 | 50 | 58 | 132),
+        };
         (parsed.rdma.is_some() || (is_ip && is_kept)) && is_whole
     }
 
@@ -81,6 +88,8 @@ pub struct Layers {
     /// Where datagrams carry others.
     tunnels: TunnelPorts,
     layers_max: usize,
+    /// Whether packets are taken apart no further than Suricata does.
+    knows_no_more: bool,
 }
 
 /// What [`Layers::take`] gives each packet to, the innermost first.
@@ -91,13 +100,19 @@ impl Layers {
     pub fn new(policy: Policy, seed: u64) -> Self {
         let fragments = Fragments::new(policy, seed);
         let (counts, events, tunnels) = (Vec::new(), Vec::new(), TunnelPorts::default());
-        Self { fragments, counts, largest: 0, events, tunnels, layers_max: LAYERS_MAX }
+        let (largest, layers_max, knows_no_more) = (0, LAYERS_MAX, false);
+        Self { fragments, counts, largest, events, tunnels, layers_max, knows_no_more }
     }
 
     /// Looks into datagrams at such ports, and at no layers beyond so many.
     pub fn open(&mut self, tunnels: TunnelPorts, layers_max: Option<usize>) {
         self.tunnels = tunnels;
         self.layers_max = layers_max.map_or(LAYERS_MAX, |it| it.min(LAYERS_MAX));
+    }
+
+    /// Packets are taken apart no further than Suricata does.
+    pub fn know_no_more(&mut self) {
+        self.knows_no_more = true;
     }
 
     /// Fragments count though the checksum of their IPv4 header is wrong.
@@ -151,12 +166,17 @@ impl Layers {
         // Who only reads opens no ESP.
         let parsed = parsed.datagram(bytes).unwrap_or(parsed);
         tags.into_iter().for_each(|it| self.count(it));
-        let mut layer = Layer { bytes, link, parsed, vlans, events, source, outer, depth };
+        let is_carrier = false;
+        let mut layer =
+            Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
         let is_too_deep = depth + labels > self.layers_max;
         if is_too_deep {
             layer.events.push(Event::TooManyLayers);
         }
         self.count_layer(&layer);
+        if self.knows_no_more {
+            alike::know_no_more(bytes, &mut layer.parsed, &layer.events);
+        }
         if !is_too_deep {
             self.inside(now, &mut layer, take);
         }
@@ -193,8 +213,12 @@ impl Layers {
             return;
         }
         let Some((start, link, source)) = self.tunnels.inner(bytes, &parsed) else { return };
+        if self.knows_no_more && alike::is_closed(layer, start, source) {
+            return;
+        }
         let end = parsed.end as usize;
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
+            layer.is_carrier = self.knows_no_more && alike::is_carrier(&parsed, inner, link);
             self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);
         }
     }

@@ -6,6 +6,7 @@
 //!                             +--> Detection (--rules) --> EVE
 //! ```
 
+mod alike;
 pub mod analysis;
 pub mod csv;
 pub mod detection;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use weir_detect::record::FlowRecord;
+use weir_detect::record::{EndReason, FlowRecord};
 use weir_wire::parse::Transport;
-use weir_wire::tcp::flags::{ACK, RST, SYN};
+use weir_wire::tcp::flags::{ACK, RST, SYN, URG};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// What is told of whatever was read.
-const ALWAYS: [&str; 31] = [
+const ALWAYS: [&str; 35] = [
     "defrag.ipv4.fragments",
     "defrag.ipv4.reassembled",
     "defrag.ipv6.fragments",
@@ -32,16 +32,20 @@ const ALWAYS: [&str; 31] = [
     "flow.icmpv4",
     "flow.icmpv6",
     "flow.tcp",
+    "flow.tcp_reuse",
     "flow.total",
     "flow.udp",
     "flow_bypassed.local_bytes",
     "flow_bypassed.local_pkts",
     "tcp.midstream_pickups",
+    "tcp.overlap",
+    "tcp.overlap_diff_data",
     "tcp.reassembly_gap",
     "tcp.rst",
     "tcp.sessions",
     "tcp.syn",
     "tcp.synack",
+    "tcp.urg",
 ];
 /// What may be done with a connection whose beginning was not seen.
 const POLICIES: [&str; 5] = ["pass_flow", "bypass", "drop_flow", "reject", "reject_both"];
@@ -99,10 +103,15 @@ impl Counts {
     /// Segments that begin and break connections.
     pub(super) fn packet(&mut self, transport: Transport) {
         let Transport::Tcp { flags, .. } = transport else { return };
-        match flags & (SYN | ACK | RST) {
+        if flags & URG != 0 {
+            self.add("tcp.urg");
+        }
+        if flags & RST != 0 {
+            self.add("tcp.rst");
+        }
+        match flags & (SYN | ACK) {
             SYN => self.add("tcp.syn"),
             it if it == SYN | ACK => self.add("tcp.synack"),
-            it if it & RST != 0 => self.add("tcp.rst"),
             _ => {}
         }
     }
@@ -110,6 +119,9 @@ impl Counts {
     /// A flow that ended.
     pub(super) fn flow(&mut self, record: &FlowRecord) {
         self.add("flow.total");
+        if record.reason == EndReason::Reused {
+            self.add("flow.tcp_reuse");
+        }
         let carrier = carrier(record.protocol);
         if !carrier.is_empty() {
             self.add(&format!("flow.{carrier}"));

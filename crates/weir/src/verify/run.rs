@@ -243,6 +243,9 @@ fn options(case: &Case) -> Options {
             tells_both_ways: true,
             keeps_separators: keeps_separators(case),
             cuts_files: true,
+            knows_no_more: true,
+            tells_fewer_conflicts: true,
+            wants_handshakes: true,
             only_tells: !case.is_inline,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()

@@ -25,5 +25,6 @@ mod packs;
 mod read;
 mod top;
 mod verify;
+mod verify_decoding;
 mod verify_settings;
 mod vpn;

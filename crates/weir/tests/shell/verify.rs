@@ -44,13 +44,13 @@ fn a_folder_without_tests_is_no_success_and_a_test_alone_has_its_name() {
 }
 
 /// A frame of Ethernet with IPv4: protocol, last byte of each address, what follows.
-fn frame(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend(packet(protocol, [from, to], behind));
     frame
 }
 
-fn packet(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(protocol: u8, [from, to]: [u8; 2], behind: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 20 + behind.len() as u8, 0x12, 0x34, 0, 0, 64, protocol];
     packet.extend([0, 0, 192, 0, 2, from, 192, 0, 2, to]);
     let halves = packet.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
@@ -65,14 +65,14 @@ fn udp(port: u8) -> [u8; 12] {
 }
 
 /// What `weir verify FOLDER --json` says.
-fn verified(folder: &Path) -> Value {
+pub(crate) fn verified(folder: &Path) -> Value {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = weir.arg("verify").arg(folder).arg("--json").output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// A segment to port 80, or from it.
-fn segment(is_answer: bool, [at, seen]: [u32; 2], flags: u8, data: &[u8]) -> Vec<u8> {
+pub(crate) fn segment(is_answer: bool, [at, seen]: [u32; 2], flags: u8, data: &[u8]) -> Vec<u8> {
     let mut ports = [[0x30, 1], [0, 80]];
     ports.rotate_left(usize::from(is_answer));
     let [at, seen] = [at, seen].map(u32::to_be_bytes);

@@ -6,7 +6,7 @@ use weir_detect::{Decision, Packet, RuleIndex};
 use weir_store::sink::eve as sink;
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
-use weir_wire::tcp::flags::{ACK, RST, SYN};
+use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::super::exception::{Cause, Exception, Fate};
 use super::super::layers::Layer;
@@ -28,14 +28,16 @@ impl<W: Write> Look<W> {
         }
         let view = self.flows.view(&self.detector, packet)?;
         let id = sink::flow_id(&view);
-        let is_first = view.packets[0] + view.packets[1] == 1;
         let may_be_midstream = match layer.parsed.transport {
-            Transport::Tcp { flags, .. } => flags & RST == 0 && flags & (SYN | ACK) != SYN,
+            Transport::Tcp { flags, .. } => {
+                flags & RST == 0 && !matches!(flags & (SYN | ACK | FIN), 0 | SYN)
+            }
             _ => false,
         };
         if let Some(policy) = midstream
-            && is_first
             && may_be_midstream
+            && !self.exceptions.contains_key(&id)
+            && self.flows.is_unbegun(&self.detector, packet)
         {
             return self.except(id, Cause::Midstream, Some(policy));
         }
@@ -148,6 +150,23 @@ impl<W: Write> Look<W> {
         if *sent > depth {
             self.exceptions.entry(id).or_insert((Cause::Settled, Some(Exception::Bypass)));
         }
+    }
+
+    /// What becomes of a packet, `decision` by rules: of one without a flow that carries a packet
+    /// that is dropped, or completes one, rules say no more (Suricata, where it looks at the inner
+    /// packet first: with a thread for all).
+    pub(super) fn condemned(&mut self, layer: &Layer<'_>, decision: Decision) -> Decision {
+        if !self.options.as_suricata.knows_no_more {
+            return decision;
+        }
+        let is_gone = decision != Decision::Pass || self.detector.dropped_by_flow();
+        let is_carrier = self.is_inner_condemned && !layer.has_flow();
+        self.is_inner_condemned = layer.outer.is_some() && (self.is_inner_condemned || is_gone);
+        if !is_carrier {
+            return decision;
+        }
+        self.alerts.drain().for_each(drop);
+        Decision::Pass
     }
 
     /// Counts what became of a packet of the wire; one that another carries goes or stays with it.

@@ -244,7 +244,7 @@ impl<W: Write> Look<W> {
         held.sort_by_key(|it| (it.alert.time, it.alert.rule));
         for one in held {
             let Held { mut alert, bytes, link, parsed, vlans, .. } = one;
-            let decoded = Some(Decoded { vlans, events: &[] });
+            let decoded = Some(Decoded::new(vlans, &[]));
             let (is_rebuilt, is_verified) = (false, true);
             let packet = Packet {
                 bytes: &bytes,
@@ -265,6 +265,7 @@ impl<W: Write> Look<W> {
                 source,
                 outer: None,
                 depth: 0,
+                is_carrier: false,
             };
             if let Some(view) = self.flows.view(&self.detector, &packet) {
                 alert.flow = view;

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use weir_detect::{Decoded, Packet};
+use weir_detect::{Decoded, Packet, decode};
 use weir_wire::checksum::updated;
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
@@ -17,27 +17,37 @@ const CHECKSUM_OFFSET: usize = 16;
 impl<W: Write> Look<W> {
     /// Looks at a packet: inline, with the bytes that its sender said first.
     pub(super) fn packet(&mut self, now: Time, layer: &Layer<'_>) {
-        let Some(bytes) = self.options.as_ips.then(|| self.as_known(layer)).flatten() else {
+        let known = self.options.as_ips.then(|| self.as_known(layer)).flatten();
+        let Some((bytes, [is_told, is_counted])) = known else {
             return self.packet_as_it_is(now, layer);
         };
-        let Layer { link, parsed, vlans, source, outer, depth, .. } = *layer;
-        let (bytes, events) = (bytes.as_slice(), layer.events.clone());
-        let known = Layer { bytes, link, parsed, vlans, events, source, outer, depth };
+        let Layer { link, parsed, vlans, source, outer, depth, is_carrier, .. } = *layer;
+        let (bytes, mut events) = (bytes.as_slice(), layer.events.clone());
+        // Behind this nobody sees it any more.
+        if is_told {
+            let event = decode::Event::StreamOverlapDiffers;
+            events.push(event);
+            self.count(event.name());
+        }
+        if is_counted {
+            self.count("tcp.overlap_diff_data");
+        }
+        let known = Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
         self.packet_as_it_is(now, &known);
     }
 
-    /// The packet with such bytes; `None`: it has them.
-    fn as_known(&self, layer: &Layer<'_>) -> Option<Vec<u8>> {
+    /// The packet with such bytes, and whether it is told of; `None`: it has them.
+    fn as_known(&self, layer: &Layer<'_>) -> Option<(Vec<u8>, [bool; 2])> {
         let Layer { bytes, parsed, .. } = layer;
         let is_segment = matches!(parsed.transport, Transport::Tcp { .. });
         if !is_segment || parsed.payload(bytes).is_empty() {
             return None;
         }
-        let decoded = Some(Decoded { vlans: layer.vlans, events: &[] });
+        let decoded = Some(Decoded::new(layer.vlans, &[]));
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), true);
         let packet =
             Packet { bytes, parsed, decoded, is_rebuilt, is_verified, icrc: None, port: None };
-        let payload = self.flows.as_known(&self.detector, &packet)?;
+        let (payload, is_told) = self.flows.as_known(&self.detector, &packet)?;
         let mut bytes = bytes.to_vec();
         let start = usize::from(parsed.payload_offset);
         let place = usize::from(parsed.transport_offset) + CHECKSUM_OFFSET;
@@ -48,7 +58,7 @@ impl<W: Write> Look<W> {
         }
         bytes[start..start + payload.len()].copy_from_slice(&payload);
         bytes.get_mut(place..place + 2)?.copy_from_slice(&checksum.to_be_bytes());
-        Some(bytes)
+        Some((bytes, is_told))
     }
 }
 

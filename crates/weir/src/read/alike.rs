@@ -1,0 +1,97 @@
+//! How far Suricata 8.0.7 takes packets apart, where Weir goes further: a test whose judge it is
+//! sees no more (`weir verify`).
+
+use weir_detect::decode::Event;
+use weir_detect::tags;
+use weir_wire::frame::Link;
+use weir_wire::ip::{Ipv4Header, protocol};
+use weir_wire::parse::{Fault, Network, Parsed, Transport};
+
+use super::layers::Layer;
+
+/// Where IPv4's header names what it carries (RFC 791 s3.1).
+const PROTOCOL_OFFSET: usize = 9;
+/// Labels of MPLS.
+const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
+/// What stands before IPv6, where Teredo's sender proves who it is (RFC 4380 s5.1.1).
+const TEREDO_AUTHENTICATION: [u8; 2] = [0, 1];
+
+/// Takes from `parsed` what Suricata does not find: what stands behind labels that no packet
+/// follows, IPv4 whose options end nowhere, the inside of an authentication header over IPv4, headers that cannot be, and payloads
+/// of protocols that it knows nothing of.
+pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) {
+    let hides = |it: &Event| {
+        matches!(it, Event::MplsRouterAlert | Event::MplsImplicitNull | Event::MplsReserved)
+    };
+    let is_none = events.contains(&Event::Ipv6WithIcmpv4) || has_broken_options(bytes, parsed);
+    if events.iter().any(hides) || is_none {
+        *parsed = Parsed { link: parsed.link, end: parsed.end, ..Parsed::default() };
+        return;
+    }
+    let is_v4 = parsed.network == Network::Ipv4;
+    let named = bytes.get(usize::from(parsed.network_offset) + PROTOCOL_OFFSET);
+    if is_v4 && named == Some(&protocol::AH) {
+        (parsed.protocol, parsed.rdma, parsed.tunnel) = (protocol::AH, None, None);
+    }
+    let is_bad = parsed.fault == Some(Fault::Malformed)
+        && matches!(parsed.protocol, protocol::TCP | protocol::UDP);
+    if parsed.fragment.is_none() && (is_bad || !is_known(parsed)) {
+        parsed.transport = Transport::None;
+        parsed.payload_offset =
+            parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
+    }
+}
+
+/// Whether the options of IPv4 end behind their header: it is none for Suricata.
+fn has_broken_options(bytes: &[u8], parsed: &Parsed) -> bool {
+    let start = usize::from(parsed.network_offset);
+    let Some(first) = bytes.get(start).filter(|_| parsed.network == Network::Ipv4) else {
+        return false;
+    };
+    let end = start + usize::from(first & 15) * 4;
+    let mut options = bytes.get(start + Ipv4Header::LEN..end).unwrap_or_default();
+    loop {
+        options = match options {
+            [0, ..] => return false,
+            [1, behind @ ..] => behind,
+            [_, length, ..] => match options.get(usize::from(*length)..) {
+                Some(behind) if *length >= 2 => behind,
+                _ => return true,
+            },
+            _ => return false,
+        }
+    }
+}
+
+/// Whether Suricata looks behind the headers of IP.
+fn is_known(parsed: &Parsed) -> bool {
+    use protocol::{ESP, GRE, ICMP, ICMPV6, IPV4, IPV6, NO_NEXT_HEADER, SCTP, TCP, UDP};
+    match (parsed.network, parsed.protocol) {
+        (Network::Ipv4, ICMPV6 | NO_NEXT_HEADER) => false,
+        (Network::Ipv4 | Network::Ipv6, number) => {
+            let is_tunnel = matches!(number, IPV4 | IPV6 | GRE);
+            let is_transport = matches!(number, ICMP | TCP | UDP | ESP | ICMPV6 | SCTP);
+            is_tunnel || is_transport || number == NO_NEXT_HEADER || parsed.rdma.is_some()
+        }
+        _ => true,
+    }
+}
+
+/// Whether Suricata does not look at what a datagram carries, which begins at `start`: behind
+/// Teredo's authentication, and labels in a frame of VXLAN.
+pub(super) fn is_closed(outer: &Layer<'_>, start: usize, source: &str) -> bool {
+    let payload = outer.parsed.payload(outer.bytes);
+    let kind = outer.bytes.get(start + 12..start + 14);
+    match source {
+        "teredo tunnel" => payload.starts_with(&TEREDO_AUTHENTICATION),
+        "vxlan encapsulation" => LABELS.iter().any(|it| kind == Some(it)),
+        _ => false,
+    }
+}
+
+/// Whether rules look at no payload of a datagram, because they look at the IP packet in it, which
+/// begins with `link`'s header.
+pub(super) fn is_carrier(outer: &Parsed, inner: &[u8], link: Link) -> bool {
+    let network = tags::look_behind(inner, link, inner.len() as u32).parsed.network;
+    outer.protocol == protocol::UDP && matches!(network, Network::Ipv4 | Network::Ipv6)
+}
