@@ -46,7 +46,10 @@ impl Sip {
         let is_response = head.starts_with(b"SIP/");
         let begun = start(head, &mut unit).filter(|_| is_response == (side == 1));
         let Some(mut object) = begun else {
-            return self.unreadable(said);
+            unit = Unit::new(Protocol::Sip, self.count);
+            unit.odd(AppEvent::SipInvalid);
+            self.count += 1;
+            return said.unreadable(unit);
         };
         self.count += 1;
         for (name, value) in headers(&unfolded(head)) {
@@ -69,17 +72,6 @@ impl Sip {
 }
 
 impl Sip {
-    /// A message that cannot be read is no transaction; that is odd of the one before in a stream
-    /// (as with Suricata).
-    fn unreadable(&self, said: &mut Said) {
-        said.has_failed = true;
-        if let (Some(last), Some(_)) = (self.count.checked_sub(1), &self.held) {
-            let mut unit = Unit::new(Protocol::Sip, last);
-            unit.odd(AppEvent::SipInvalid);
-            said.units.push(unit);
-        }
-    }
-
     /// The body of a message whose head was told.
     fn body(&self, head: &[u8], body: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Sip, self.count.saturating_sub(1));
@@ -259,10 +251,6 @@ mod tests {
         assert_eq!(object.value("code"), Some(&"180".into()));
         assert_eq!(object.value("reason"), Some(&"Ringing it".into()));
         sip.take(1, b"nothing\r\n\r\n", &mut said);
-        assert!(said.has_failed && said.units.len() == 1);
-        let (mut sip, mut said) = (Sip::of_streams(), Said::default());
-        sip.take(1, b"SIP/2.0 180 Ringing it\r\n\r\nnothing\r\n\r\n", &mut said);
-        let odd = said.units.last().unwrap();
-        assert!(odd.number == 0 && odd.events.has(AppEvent::SipInvalid));
+        assert!(said.units[1].events.has(AppEvent::SipInvalid));
     }
 }
