@@ -339,9 +339,10 @@ impl Conversation {
     fn close(&mut self, side: usize, progress: &mut Progress) {
         match &mut self.application {
             Application::Http(connection) => {
+                let number = connection.current(side);
                 connection.close(side);
                 if let Some(framer) = &mut self.framer {
-                    framer.close(Protocol::Http, side, &mut progress.frames);
+                    framer.close(side, number, &mut progress.frames);
                 }
             }
             Application::Tls(session) => {

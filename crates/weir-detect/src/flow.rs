@@ -199,7 +199,7 @@ impl Flow {
         self.is_looked_at = Default::default();
         self.is_drop_told = [false; 2];
         self.bits.clear();
-        self.later = None;
+        (self.later, self.frames) = (None, None);
         self.bits_of_transactions.clear();
         self.integers.clear();
         self.texts.clear();

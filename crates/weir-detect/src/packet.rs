@@ -269,12 +269,10 @@ impl<'a> View<'a> {
         };
         match test {
             HeaderTest::PayloadLen { numbers, is_there } => {
-                let is_told = match self.payload.is_empty() {
-                    true => !is_there,
-                    // One that nobody sees has a length, for who does not ask for a payload.
-                    false => !self.is_opaque || (!is_there && numbers.contain(0)),
-                };
-                is_told && numbers.contain(self.payload.len() as u64)
+                // One that nobody sees has a length, for who does not ask for a payload.
+                let is_length = !is_there && (self.payload.is_empty() || numbers.contain(0));
+                let is_seen = !self.payload.is_empty() && !self.is_opaque;
+                (is_seen || is_length) && numbers.contain(self.payload.len() as u64)
             }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
             HeaderTest::TrafficClass(numbers) => {

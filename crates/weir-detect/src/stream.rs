@@ -287,13 +287,7 @@ impl Stream {
         let mut is_given_up = false;
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
-            taken.differs = self.differs(behind as usize, bytes);
-            if taken.differs {
-                taken.rewritten = self.rewrite(sequence, bytes);
-            }
-            // A byte that only keeps a connection alive may be any (RFC 9293 s3.8.4).
-            taken.differs &=
-                !(self.probes(sequence, bytes.len()) && self.is_acknowledged(sequence));
+            (taken.differs, taken.rewritten) = self.compare(sequence, bytes, behind as usize);
             let new = bytes.get(behind as usize..).unwrap_or_default();
             if self.waiting.differs(next, next, new) {
                 taken.differs = true;
@@ -334,6 +328,18 @@ impl Stream {
         taken.lost += lost;
         self.remember(sequence, sequence.wrapping_add(bytes.len() as u32));
         taken
+    }
+
+    /// Whether a segment that begins so far behind has other bytes than came before in its place,
+    /// and how many of the last ones it changes.
+    fn compare(&mut self, sequence: u32, bytes: &[u8], behind: usize) -> (bool, usize) {
+        if !self.differs(behind, bytes) {
+            return (false, 0);
+        }
+        let rewritten = self.rewrite(sequence, bytes);
+        // A byte that only keeps a connection alive may be any (RFC 9293 s3.8.4).
+        let is_any = self.probes(sequence, bytes.len()) && self.is_acknowledged(sequence);
+        (!is_any, rewritten)
     }
 
     /// Notes where a segment lies that its receiver may not have yet.

@@ -327,8 +327,7 @@ impl FlowTable {
                         && !detector.has_beginning(entry.slot));
                 // Nobody follows whether it is over.
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
-                let begins_anew = begins_anew || succeeds;
-                if is_quiet || (begins_anew && !detector.is_spoiled(packet)) {
+                if is_quiet || ((begins_anew || succeeds) && !detector.is_spoiled(packet)) {
                     // A connection that only paused has its client still, whatever its ports are.
                     let pauses = self.passes_older && goes_on(parsed);
                     let kept = Entry { first_is_initiator: entry.first_is_initiator, ..new() };

@@ -3,7 +3,7 @@
 use super::{Application, MessageUpdate, upgrade};
 use crate::application::unit::Said;
 use crate::application::{ApplicationChoice, Parser};
-use crate::buffers::http::BodyWanted;
+use crate::buffers::http::{BodyWanted, MessageEnd};
 use crate::decode::Event;
 use crate::detector::{AsSuricata, Limits};
 use crate::digest::FileDigests;
@@ -17,7 +17,7 @@ pub(super) struct Heard {
     pub(super) said: Said,
     pub(super) frames: Vec<Frame>,
     /// Where messages of HTTP/1 ended, where that is asked for.
-    pub(super) ends: Vec<usize>,
+    pub(super) ends: Vec<MessageEnd>,
     /// Both sides have agreed to go on in that.
     pub(super) goes_on_in: Option<Protocol>,
     /// They go on in something else.

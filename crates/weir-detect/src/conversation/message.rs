@@ -58,7 +58,7 @@ pub(crate) enum Message<'a> {
     Dns(&'a dns::Message),
     Ssh(&'a ssh::Session, usize),
     Unit(&'a Unit),
-    Frame(&'a Frame),
+    Frame(&'a Frame, Option<&'a MessageUpdate>),
 }
 
 impl Message<'_> {
@@ -70,7 +70,7 @@ impl Message<'_> {
             Self::Dns(_) => Protocol::Dns,
             Self::Ssh(..) => Protocol::Ssh,
             Self::Unit(unit) => unit.protocol,
-            Self::Frame(frame) => frame.kind.protocol(),
+            Self::Frame(frame, _) => frame.kind.protocol(),
         }
     }
 
@@ -81,7 +81,7 @@ impl Message<'_> {
             Self::Tls(session, side) => session.each(*side, buffer, look),
             Self::Unit(unit) => unit.each(buffer, look),
             Self::Ssh(session, side) => session.each(*side, buffer, look),
-            Self::Frame(frame) => buffer == Buffer::Frame(frame.kind) && look(&frame.bytes),
+            Self::Frame(frame, _) => buffer == Buffer::Frame(frame.kind) && look(&frame.bytes),
             Self::Dns(message) => match buffer {
                 Buffer::DnsQuery if message.is_response => false,
                 // Of requests and of responses.
@@ -103,7 +103,7 @@ impl Message<'_> {
             Self::Http(transaction, side) => transaction.is_behind(*side, buffer),
             Self::Tls(..) => true,
             Self::Unit(unit) => unit.is_behind(buffer),
-            Self::Dns(_) | Self::Ssh(..) | Self::Frame(_) => false,
+            Self::Dns(_) | Self::Ssh(..) | Self::Frame(..) => false,
         };
         is_behind && !self.each(buffer, &mut |_| true)
     }
@@ -132,7 +132,7 @@ impl Message<'_> {
             Self::Dns(message) => message.events.has(event),
             Self::Ssh(session, _) => session.has(event),
             Self::Unit(unit) => unit.events.has(event),
-            Self::Frame(_) => false,
+            Self::Frame(..) => false,
         }
     }
 
@@ -165,7 +165,7 @@ impl Message<'_> {
             Self::Tls(session, side) => hook.holds(session.states(*side)),
             Self::Ssh(session, side) => hook.holds(session.states(*side)),
             Self::Unit(unit) => unit.states.is_none_or(|it| hook.holds(it)),
-            Self::Dns(_) | Self::Frame(_) => true,
+            Self::Dns(_) | Self::Frame(..) => true,
         }
     }
 
@@ -194,11 +194,11 @@ impl Message<'_> {
             Self::Dns(message) => message.object(number),
             Self::Ssh(session, _) => session.object(),
             Self::Unit(_) => return None,
-            Self::Frame(frame) => frame.object(),
+            Self::Frame(frame, _) => frame.object(),
         };
         let name = match self {
             Self::Http(..) => "http",
-            Self::Frame(_) => "frame",
+            Self::Frame(..) => "frame",
             other => other.protocol().name(),
         };
         Some((name, object))

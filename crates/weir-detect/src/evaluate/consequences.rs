@@ -226,7 +226,7 @@ impl Evaluator {
         self.replacements.retain(|it| it.rule <= index);
         let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
         self.counters.alerts -= taken_back as u64;
-        if alerts.len() == self.first_alert {
+        if taken_back > 0 && alerts.len() == self.first_alert {
             flow.told.is_alerted = self.was_alerted;
         }
         if let Decision::Drop { rule } | Decision::Reject { rule } = *decision
@@ -349,7 +349,11 @@ impl Evaluator {
             Some(Message::Dns(_)) => flow.told.last_transaction(),
             _ => self.number,
         };
-        let transaction = self.transaction.clone().or_else(|| self.tell_of(sight, number));
+        let told = match sight.message {
+            Some(Message::Frame(frame, update)) => self.told_of_frame(flow, frame, update),
+            _ => self.transaction.clone(),
+        };
+        let transaction = told.or_else(|| self.tell_of(sight, number));
         let is_stream = sight.is_stream;
         let texts = self.texts(flow, scene.rules);
         let contexts = self.sets.found().to_vec();
@@ -489,7 +493,7 @@ impl Evaluator {
     pub(super) fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
         let message = sight.message?;
         let (told, progress) = self.told_of(message, number)?;
-        let number = (!matches!(message, Message::Frame(_))).then_some(number);
+        let number = (!matches!(message, Message::Frame(..))).then_some(number);
         let files = match message {
             Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
             _ => Vec::new(),

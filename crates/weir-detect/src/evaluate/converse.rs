@@ -55,12 +55,8 @@ impl Evaluator {
             conversation.wanted = self.digests.and(needs.digests);
             conversation.set_room(self.has_room && self.limits.sees_all);
             let progress = conversation.take(direction, view, &self.limits);
-            self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
-            self.counters.stream_gaps += u64::from(progress.gaps);
-            self.counters.stream_overlaps[0] += u64::from(progress.overlaps);
-            self.counters.stream_overlaps[1] += u64::from(progress.differs);
+            self.count_segment(&progress);
             flow.told.has_gap[direction.index()] |= progress.gaps > 0;
-            self.counters.stream_depths += u64::from(progress.reaches_depth);
             let is_urgent = || view.is_urgent() && !view.payload.is_empty();
             let Limits { refuses_conflicts, only_watches, .. } = self.limits;
             let taken_in = refuses_conflicts && only_watches && is_urgent();
@@ -88,6 +84,14 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    fn count_segment(&mut self, progress: &Progress) {
+        self.counters.unacceptable_segments += u64::from(progress.is_unacceptable);
+        self.counters.stream_gaps += u64::from(progress.gaps);
+        self.counters.stream_overlaps[0] += u64::from(progress.overlaps);
+        self.counters.stream_overlaps[1] += u64::from(progress.differs);
+        self.counters.stream_depths += u64::from(progress.reaches_depth);
     }
 
     /// Whether it is a segment of a connection that is not followed, for its SYN was not answered.

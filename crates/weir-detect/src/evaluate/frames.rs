@@ -17,14 +17,17 @@ use crate::rule::Protocol;
 use crate::ruleset::RuleSet;
 
 impl Evaluator {
-    /// Numbers the packet's frames, and finds their transactions.
+    /// Numbers the packet's frames, and finds their messages and transactions.
     pub(super) fn settle_frames(&self, flow: &mut Flow, rules: &RuleSet, progress: &mut Progress) {
-        let Some(first) = progress.frames.first().map(|it| it.unit) else { return };
+        if progress.frames.is_empty() {
+            return;
+        }
+        find_messages(&mut progress.frames, &progress.messages);
         let asked = (!self.tells_frames).then(|| rules.asked_frames());
         flow.frames.get_or_insert_default().count(&mut progress.frames, asked);
         for frame in &mut progress.frames {
-            let update = message_of(&progress.messages, frame.unit.saturating_sub(first));
-            frame.transaction = transaction_of(frame, flow, update, first);
+            let update = frame.message.and_then(|it| progress.messages.get(it));
+            frame.transaction = frame.transaction.or_else(|| transaction_of(frame, flow, update));
         }
     }
 
@@ -37,27 +40,20 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
-        let first = progress.frames.first().map_or(0, |it| it.unit);
         for frame in &progress.frames {
             self.candidates.clear();
             let Self { candidates, scratch, .. } = self;
             scene.rules.of_frame(frame, scratch, candidates);
-            if self.candidates.is_empty() {
-                continue;
-            }
-            let update = message_of(&progress.messages, frame.unit.saturating_sub(first));
-            self.transaction = self.told_of_frame(flow, frame, update);
-            let message = Some(Message::Frame(frame));
+            let update = frame.message.and_then(|it| progress.messages.get(it));
+            let message = Some(Message::Frame(frame, update));
             let sight = Sight { payload: None, message, is_stream: true };
-            let outcome = self.each(flow, scene, alerts, decision, &|_| Some(sight));
-            self.transaction = None;
-            outcome?;
+            self.each(flow, scene, alerts, decision, &|_| Some(sight))?;
         }
         ControlFlow::Continue(())
     }
 
     /// What alerts tell of a frame and its transaction; `None`: of the frame alone.
-    fn told_of_frame(
+    pub(super) fn told_of_frame(
         &self,
         flow: &mut Flow,
         frame: &Frame,
@@ -101,30 +97,40 @@ impl Evaluator {
     }
 }
 
-/// What the unit of that place in a packet says, where each unit says something.
-fn message_of(messages: &[MessageUpdate], place: u64) -> Option<&MessageUpdate> {
-    let is_message = |it: &&MessageUpdate| {
-        matches!(it, MessageUpdate::Unit(_) | MessageUpdate::Dns(_) | MessageUpdate::Http(_))
+/// Finds what each unit of a packet says, where as many messages of its protocol came as units.
+fn find_messages(frames: &mut [Frame], messages: &[MessageUpdate]) {
+    let Some(protocol) = frames.iter().find(|it| !it.is_late).map(|it| it.kind.protocol()) else {
+        return;
     };
-    let place = usize::try_from(place).unwrap_or(usize::MAX);
-    messages.iter().filter(is_message).nth(place)
+    let is_of_it = |it: &MessageUpdate| match it {
+        MessageUpdate::Unit(unit) => unit.protocol == protocol,
+        MessageUpdate::Dns(_) => protocol == Protocol::Dns,
+        _ => false,
+    };
+    let numbered = messages.iter().enumerate();
+    let found: Vec<usize> = numbered.filter(|it| is_of_it(it.1)).map(|it| it.0).collect();
+    let is_one = |it: &&mut Frame| !it.is_late && it.kind.protocol() == protocol;
+    let (mut last, mut place) = (None, 0);
+    for frame in frames.iter_mut().filter(is_one) {
+        place += usize::from(last.is_some_and(|it| it != frame.unit));
+        last = Some(frame.unit);
+        frame.message = found.get(place).copied();
+    }
+    if place + 1 != found.len() {
+        frames.iter_mut().for_each(|it| it.message = None);
+    }
 }
 
-/// A frame's transaction as EVE numbers it: those of some parsers begin at 1 there.
-fn transaction_of(
-    frame: &Frame,
-    flow: &mut Flow,
-    update: Option<&MessageUpdate>,
-    first: u64,
-) -> Option<u64> {
+/// A frame's transaction as EVE numbers it: those of some parsers begin at 1 there. That of HTTP/1
+/// is known.
+fn transaction_of(frame: &Frame, flow: &Flow, update: Option<&MessageUpdate>) -> Option<u64> {
     match (frame.kind.protocol(), update) {
-        (Protocol::Http1, _) => Some(frame.unit),
         (Protocol::Http2, _) => {
             let conversation = flow.conversation.as_ref()?;
             Some(conversation.transaction_of_stream(frame.stream?)? + 1)
         }
         (Protocol::Dns, Some(MessageUpdate::Dns(_))) => {
-            Some(flow.told.transactions + (frame.unit - first) + 1)
+            Some(flow.told.transactions + frame.message? as u64 + 1)
         }
         (Protocol::Enip, Some(MessageUpdate::Unit(unit))) => Some(unit.number),
         // A datagram's request has none there.

@@ -38,7 +38,7 @@ impl Evaluator {
     /// Puts it off, if what the rule at hand does waits; whether it does.
     pub(super) fn put_off(&self, flow: &mut Flow, side: Direction, effect: Effect) -> bool {
         let Some((heard, is_of_bytes)) = self.heard.zip(self.puts_off) else { return false };
-        flow.put_off(Waiting { effect, side, end: heard.length, is_of_bytes });
+        flow.put_off(Waiting { effect, side, end: heard.length, is_of_bytes }, &self.limits);
         true
     }
 

@@ -40,13 +40,19 @@ pub(crate) struct Later {
 impl Flow {
     /// Puts an effect off until the bytes that it is about are acknowledged. A bit is put by the
     /// caller besides, for who looks at messages.
-    pub(crate) fn put_off(&mut self, waiting: Waiting) {
+    pub(crate) fn put_off(&mut self, waiting: Waiting, limits: &Limits) {
         let bits = &self.bits;
         let new = || Box::new(Later { effects: VecDeque::new(), bits: bits.clone() });
         let later = self.later.get_or_insert_with(new);
         later.effects.push_back(waiting);
-        if later.effects.len() > EFFECTS_MAX {
-            later.effects.pop_front();
+        if later.effects.len() > EFFECTS_MAX
+            && let Some(oldest) = later.effects.pop_front()
+        {
+            match oldest.effect {
+                Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Pass(_) => self.is_passed = true,
+                Effect::Drop(rule) => self.drop_by(rule, limits),
+            }
         }
     }
 

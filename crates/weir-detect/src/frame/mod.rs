@@ -13,6 +13,7 @@ mod parts;
 
 use std::collections::BTreeSet;
 
+use crate::buffers::http::MessageEnd;
 use crate::heap::heap_size;
 use crate::rule::{Protocol, Rule};
 use crate::value::{Object, base64, printable};
@@ -33,6 +34,10 @@ pub(crate) struct Frame {
     pub(crate) side: usize,
     /// Which of its side's units it is, or is a part of.
     pub(crate) unit: u64,
+    /// It comes with a packet that does not bring its message.
+    pub(crate) is_late: bool,
+    /// Its message, by the place among those of its packet.
+    pub(crate) message: Option<usize>,
     /// The stream of HTTP/2 that it names.
     pub(crate) stream: Option<u32>,
     /// Its number among those of its side that are asked for; none until they are counted.
@@ -49,8 +54,19 @@ heap_size!(Frame { bytes });
 
 impl Frame {
     fn new(kind: FrameKind, side: usize, length: u64, bytes: Vec<u8>) -> Self {
-        let (stream, place, transaction) = (None, None, None);
-        Self { kind, side, unit: 0, stream, number: 0, transaction, place, length, bytes }
+        Self {
+            kind,
+            side,
+            length,
+            bytes,
+            unit: 0,
+            is_late: false,
+            message: None,
+            stream: None,
+            number: 0,
+            transaction: None,
+            place: None,
+        }
     }
 
     pub(crate) fn is_datagram(&self) -> bool {
@@ -148,7 +164,7 @@ impl Framer {
         &mut self,
         protocol: Protocol,
         side: usize,
-        (bytes, ends): (&[u8], &[usize]),
+        (bytes, ends): (&[u8], &[MessageEnd]),
         found: &mut Vec<Frame>,
     ) {
         let Self { sides, state } = self;
@@ -184,18 +200,23 @@ impl Framer {
     }
 
     /// The same for what the other side's packet brought to light: they come with this side's next.
-    pub(crate) fn take_late(&mut self, protocol: Protocol, side: usize, bytes: (&[u8], &[usize])) {
+    pub(crate) fn take_late(
+        &mut self,
+        protocol: Protocol,
+        side: usize,
+        bytes: (&[u8], &[MessageEnd]),
+    ) {
         let mut found = Vec::new();
         self.take(protocol, side, bytes, &mut found);
         found.truncate(OWED_MAX);
+        found.iter_mut().for_each(|it| it.is_late = true);
         self.sides[side].owed = found;
     }
 
     /// A side says no more.
-    pub(crate) fn close(&mut self, protocol: Protocol, side: usize, found: &mut Vec<Frame>) {
-        if protocol == Protocol::Http {
-            self.sides[side].end_message(side, found);
-        }
+    /// What it was saying in HTTP/1 is part of that transaction.
+    pub(crate) fn close(&mut self, side: usize, number: u64, found: &mut Vec<Frame>) {
+        self.sides[side].end_message(side, number, found);
         self.sides[side].lose();
     }
 
@@ -241,12 +262,17 @@ impl Side {
     }
 
     /// Messages of HTTP/1, whose lengths their parser tells.
-    fn messages(&mut self, side: usize, (bytes, ends): (&[u8], &[usize]), found: &mut Vec<Frame>) {
+    fn messages(
+        &mut self,
+        side: usize,
+        (bytes, ends): (&[u8], &[MessageEnd]),
+        found: &mut Vec<Frame>,
+    ) {
         let mut from = 0;
-        for end in ends {
-            self.hold(bytes.get(from..*end).unwrap_or_default());
-            self.end_message(side, found);
-            from = *end;
+        for MessageEnd { at, number } in ends {
+            self.hold(bytes.get(from..*at).unwrap_or_default());
+            self.end_message(side, *number, found);
+            from = *at;
         }
         self.hold(bytes.get(from..).unwrap_or_default());
     }
@@ -257,11 +283,14 @@ impl Side {
         self.beyond += (bytes.len() - room) as u64;
     }
 
-    fn end_message(&mut self, side: usize, found: &mut Vec<Frame>) {
+    /// The message that is held has ended, which is part of that transaction.
+    fn end_message(&mut self, side: usize, number: u64, found: &mut Vec<Frame>) {
         let length = self.held.len() as u64 + std::mem::take(&mut self.beyond);
+        let before = found.len();
         if length > 0 {
             self.tell(Protocol::Http, side, length, found);
         }
+        found[before..].iter_mut().for_each(|it| it.transaction = Some(number));
         self.held.clear();
         self.place += length;
     }

@@ -33,6 +33,13 @@ pub(crate) use transaction::{Transaction, is_body, is_of_line};
 /// Transactions that wait for their response, at most, when the next piece comes; the oldest are
 /// let go.
 const TRANSACTIONS_MAX: usize = 64;
+/// Where in a side's bytes a message ends, and of which transaction it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageEnd {
+    pub(crate) at: usize,
+    pub(crate) number: u64,
+}
+
 /// Bytes of a start line and headers, at most; a longer one ends the look at that side.
 const HEAD_LEN_MAX: usize = 64 * 1024;
 /// Bytes of a line of them that Suricata looks at, at most; with a longer one it gives up.
@@ -84,8 +91,8 @@ struct Side {
     current: u64,
     /// Bytes of the line behind a message that were told as more of its body already.
     behind_told: usize,
-    /// With the last bytes that were taken a message ended.
-    is_end: bool,
+    /// With the last bytes that were taken a message of that transaction ended.
+    ended: Option<u64>,
     /// It has said that nothing more comes.
     is_closed: bool,
 }
@@ -122,7 +129,7 @@ pub(crate) struct Connection {
     /// What somebody wants of the bodies of each side.
     pub(crate) wanted: [BodyWanted; 2],
     /// Where in the bytes at hand messages ended, where somebody asks.
-    ends: Option<Vec<usize>>,
+    ends: Option<Vec<MessageEnd>>,
 }
 heap_size!(Connection { sides, transactions, behind_upgrade });
 
@@ -156,9 +163,9 @@ impl Connection {
                 None => break,
             }
             self.sides[side].search = Search::default();
-            let is_end = std::mem::take(&mut self.sides[side].is_end);
-            if let Some(ends) = self.ends.as_mut().filter(|_| is_end) {
-                ends.push(used.saturating_sub(before));
+            let ended = self.sides[side].ended.take();
+            if let Some((ends, number)) = self.ends.as_mut().zip(ended) {
+                ends.push(MessageEnd { at: used.saturating_sub(before), number });
             }
         }
         if (self.upgrade.is_some() || self.is_tunnel) && side == 1 {
@@ -419,13 +426,18 @@ impl Connection {
         self.is_tunnel.then_some(self.behind_upgrade.len())
     }
 
+    /// The transaction that a side's next bytes belong to.
+    pub(crate) fn current(&self, side: usize) -> u64 {
+        self.sides[side].current
+    }
+
     /// Notes where messages end, from here on.
     pub(crate) fn note_ends(&mut self) {
         self.ends = Some(Vec::new());
     }
 
     /// Where messages ended in the bytes that were taken last.
-    pub(crate) fn take_ends(&mut self) -> Vec<usize> {
+    pub(crate) fn take_ends(&mut self) -> Vec<MessageEnd> {
         self.ends.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -575,7 +587,7 @@ impl Connection {
         if is_tunnel || (status == b"101" && has_none && has_asked) {
             // What follows is another protocol.
             (self.upgrade, self.is_tunnel) = (upgrade.filter(|_| !is_tunnel), is_tunnel);
-            self.sides[1].is_end = true;
+            self.sides[1].ended = Some(self.sides[1].current);
             self.sides.iter_mut().for_each(|it| it.expect = Expect::Nothing);
         }
     }
@@ -600,7 +612,7 @@ impl Connection {
         }
         events.into_iter().for_each(|it| self.raise(side, it));
         progressed.push(number);
-        (self.sides[side].expect, self.sides[side].is_end) = (Expect::Behind, true);
+        (self.sides[side].expect, self.sides[side].ended) = (Expect::Behind, Some(number));
         if side == 1 {
             self.sides[1].current += 1;
         }
