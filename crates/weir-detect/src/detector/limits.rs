@@ -113,8 +113,8 @@ pub struct AsSuricata {
     /// Suricata does so alone: not where the receiver has all of them and more; nor, in IDS mode,
     /// where one has the very place of another.
     pub tells_fewer_conflicts: bool,
-    /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a SYN
-    /// is part of one only where TCP Fast Open is asked for.
+    /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a
+    /// SYN is part of one only where TCP Fast Open is asked for.
     pub wants_handshakes: bool,
 }
 

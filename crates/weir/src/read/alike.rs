@@ -17,8 +17,8 @@ const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 const TEREDO_AUTHENTICATION: [u8; 2] = [0, 1];
 
 /// Takes from `parsed` what Suricata does not find: what stands behind labels that no packet
-/// follows, IPv4 whose options end nowhere, the inside of an authentication header over IPv4, headers that cannot be, and payloads
-/// of protocols that it knows nothing of.
+/// follows, IPv4 whose options end nowhere, the inside of an authentication header over IPv4,
+/// headers that cannot be, and payloads of protocols that it knows nothing of.
 pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) {
     let hides = |it: &Event| {
         matches!(it, Event::MplsRouterAlert | Event::MplsImplicitNull | Event::MplsReserved)
