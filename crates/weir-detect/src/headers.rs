@@ -117,6 +117,8 @@ impl Headers {
             },
         };
         let transport = match (parsed.transport, transport) {
+            // What a piece begins with is the whole's.
+            _ if parsed.fragment.is_some() => TransportFields::Other,
             (Transport::Tcp { sequence, acknowledgment, flags, .. }, tcp) if tcp.len() >= 20 => {
                 TransportFields::Tcp {
                     sequence,
@@ -185,5 +187,12 @@ mod tests {
         assert!(matches!(told.network, NetworkFields::Other { .. }), "{told:?}");
         assert_eq!(told.transport, TransportFields::Other);
         assert_eq!(headers([8, 0], &[0x45, 0, 0]).transport, TransportFields::Other);
+    }
+
+    #[test]
+    fn what_a_piece_begins_with_is_of_the_whole() {
+        let mut piece = vec![0x45, 0, 0, 36, 0, 1, 0x20, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        piece.extend([0, 7, 0, 9, 0, 40, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(headers([8, 0], &piece).transport, TransportFields::Other);
     }
 }

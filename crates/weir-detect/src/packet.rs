@@ -238,7 +238,7 @@ impl<'a> View<'a> {
 
     /// What a packet carries. A piece carries nothing: what the first one begins with is looked at
     /// with the whole datagram, as in Suricata.
-    fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         if self.is_piece() { Transport::None } else { self.parsed.transport }
     }
 

@@ -636,7 +636,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         destination: End { address: view.parsed.destination, port: view.destination_port },
         protocol: view.parsed.protocol,
         headers: Headers::of(view.bytes, view.parsed),
-        icmp: match view.parsed.transport {
+        icmp: match view.transport() {
             Transport::Icmp { kind, code } => Some((kind, code)),
             _ => None,
         },

@@ -43,6 +43,16 @@ fn of_bytes_that_come_twice_the_first_count_where_the_receiver_has_it_so() {
 }
 
 #[test]
+fn any_byte_may_keep_a_connection_alive() {
+    let mut stream = begun(9);
+    stream.take(10, b"abc");
+    assert!(stream.take(12, b"x").differs, "the receiver may lack what it is for");
+    stream.acknowledge(13);
+    assert!(!stream.take(12, b"y").differs);
+    assert!(stream.take(11, b"yz").differs);
+}
+
+#[test]
 fn what_waits_and_differs_is_kept_where_the_receiver_believes_it() {
     let filled = |system: System| {
         let mut stream = begun(9);

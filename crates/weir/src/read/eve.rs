@@ -78,6 +78,8 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
         event.insert("vlan".into(), layer.vlans.ids().into());
     }
     match parsed.transport {
+        // It is the whole's.
+        _ if parsed.fragment.is_some() => {}
         Transport::Icmp { kind, code } => {
             event.insert("icmp_type".into(), kind.into());
             event.insert("icmp_code".into(), code.into());

@@ -78,6 +78,10 @@ fn a_piece_has_no_ports_and_the_last_is_no_more_looked_at_than_the_whole() {
         (2, ", pcap_cnt: 2", 1),
     ];
     assert_eq!(both("pieces", &frames, rules, looked_at), NONE);
+    let whole = "alert icmp any any -> any any (msg:\"all\"; sid:1;)\n";
+    let mut echo = piece(0, true, &[8, 0, 0, 0, 0, 1, 0, 2]);
+    (echo[23], echo[25]) = (1, echo[25].wrapping_add(16));
+    assert_eq!(both("echo", &[echo], whole, &[(1, ", not-has-key: icmp_type", 1)]), NONE);
     let rules = &format!("{rules}drop udp any any -> any 53 (dsize:32; sid:3;)\n");
     let dropped: Alerts<'_> = &[(1, ", src_port: 0", 1), (1, ", src_port: 1000", 1), (2, "", 0)];
     assert_eq!(both("pieces_dropped", &frames, rules, dropped), NONE);
