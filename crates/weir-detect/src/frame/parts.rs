@@ -49,7 +49,10 @@ pub(super) fn of_unit(protocol: Protocol, side: usize, unit: &[u8], tell: Tell<'
             }
             // With the line's end, and without.
             tell("command_line", 0..end);
-            tell("command_line", 0..unit.trim_ascii_end().len());
+            let said = unit.trim_ascii_end().len();
+            if said > 0 {
+                tell("command_line", 0..said);
+            }
         }
         Protocol::Telnet => {
             tell("pdu", 0..end);

@@ -139,6 +139,42 @@ fn frames_that_are_asked_for_are_counted_and_tell_of_their_transactions() {
     assert_eq!(said(&format!("{request}{stream}")), [told(0, 2, "/a"), told(1, 3, "/b")]);
 }
 
+/// What alerts tell of their transactions: the number, and a field of an application's object.
+fn transactions(bench: &mut Bench, name: &str, field: &str) -> Vec<(Option<u64>, String)> {
+    let told = bench.alerts.drain().map(|it| it.transaction.expect("a frame"));
+    told.map(|it| {
+        let object = it.objects.iter().find(|it| it.0 == name).map(|it| &it.1);
+        let value = object.and_then(|it| it.value(field)).map(|it| format!("{it:?}"));
+        (it.number, value.unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn a_frame_tells_of_its_own_message_among_others() {
+    let mut bench =
+        Bench::new("alert sip any any -> any any (frame:request.body; content:\"hi\"; sid:1;)");
+    bench.server_port = 5060;
+    bench.connect();
+    bench.client(
+        b"OPTIONS sip:a SIP/2.0\r\nVia: x\r\n\r\n\
+          MESSAGE sip:b SIP/2.0\r\nVia: x\r\nContent-Length: 2\r\n\r\nhi",
+    );
+    let told = transactions(&mut bench, "sip", "uri");
+    assert_eq!(told, [(Some(2), "Text(\"sip:b\")".to_owned())]);
+
+    // A server tells more than it was asked for.
+    let mut bench =
+        Bench::new("alert http1 any any -> any any (frame:request; content:\"/2\"; sid:1;)");
+    bench.connect();
+    bench.client(b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    bench.server(&answer.repeat(2));
+    bench.client(b"GET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
+    let told = transactions(&mut bench, "http", "url");
+    assert_eq!(told[0].1, "Text(\"/2\")");
+}
+
 #[test]
 fn frames_go_on_behind_an_upgrade() {
     let mut bench = Bench::new(
