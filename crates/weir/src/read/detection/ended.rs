@@ -38,6 +38,7 @@ impl<W: Write> Look<W> {
         let Events { flow, netflow, community_seed, .. } = self.options.events;
         let is_inline = self.options.is_inline;
         let id = sink::flow_id(&record.view);
+        self.noted = eve::noted(record.marks.clone());
         self.sent.remove(&id);
         [false, true].iter().for_each(|it| _ = self.chunks.remove(&(id, *it)));
         self.tell_odd_late(id, record.vlans);
@@ -46,7 +47,6 @@ impl<W: Write> Look<W> {
             self.mark(&mut record, cause, policy);
         }
         self.counts.flow(&record);
-        self.noted = eve::noted(record.marks.clone());
         let over = Some(record.vlans);
         let left = self.waiting.end(id);
         // Nobody answered who could have taken in what was said.
@@ -66,7 +66,8 @@ impl<W: Write> Look<W> {
         if self.options.tells_failed {
             self.alerts_at_end(&record);
         }
-        let noted = self.noted.clone();
+        // What other flows say is told without them.
+        let noted = std::mem::take(&mut self.noted);
         if flow && !record.is_untold {
             let mut event = eve::flow(&record, community_seed);
             if self.options.tells_failed && record.has_failed && record.application.is_none() {
