@@ -4,7 +4,7 @@
 //! the beginning alone are apart, so that the bytes behind are looked at for the others only:
 //!
 //! ```text
-//!  to the server -+- HTTP, port 80 -+- heads: within the first 256 bytes of a packet, of a stream
+//!  to the server -+- HTTP, port 80 -+- heads: within the first 16 bytes of a packet, of a stream
 //!  to the client  |- DNS, port 53   `- free: anywhere in either
 //!                 `- any other flow of TCP, of UDP, of others
 //! ```
@@ -20,7 +20,7 @@ use crate::rule::step::{Content, Fast, Step, Value};
 use crate::rule::{FastPattern, Protocol, Rule, RuleIndex};
 
 /// Bytes from the beginning within which patterns with a place are looked for apart.
-const HEAD_LEN: u64 = 256;
+const HEAD_LEN: u64 = 16;
 
 /// What most flows are, each with sets of its own: what is spoken, and at which port of the server.
 /// More kinds make scans little faster and loading slower: a set takes 20 to 100 ms.
@@ -220,7 +220,7 @@ impl Set {
         let all = of_packets.map(|it| (PACKETS, it)).chain(of_streams.map(|it| (STREAMS, it)));
         for (what, (index, rule)) in all {
             let Some(fast) = &rule.fast else { continue };
-            let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
+            let pattern = Pattern::of(fast);
             let is_near = end_of(rule, fast).is_some_and(|end| end <= HEAD_LEN);
             let wanted = match is_near {
                 true => heads[what].entry(pattern).or_default(),

@@ -5,6 +5,7 @@ mod flood;
 mod successors;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::addresses::{AddressMap, AddressMapBuilder, is_selective};
 use crate::behaviour::{FloodWatch, Watch};
@@ -31,10 +32,12 @@ pub struct RuleSet {
     payloads: PayloadGroups,
     /// Those of buffers of packets, and of payloads that are changed before.
     packet_groups: Vec<(BufferKey, Group)>,
-    /// Those of buffers of applications: sent by clients, by servers, by either.
-    message_groups: [Vec<(BufferKey, Group)>; 3],
+    /// Those of buffers of applications: sent by clients, by servers.
+    message_groups: [Vec<(BufferKey, Group)>; 2],
     /// Those of frames, likewise.
-    frame_groups: [Vec<(BufferKey, Group)>; 3],
+    frame_groups: [Vec<(BufferKey, Group)>; 2],
+    /// Of each rule.
+    prechecks: Vec<Precheck>,
     asked_frames: AskedFrames,
     bare: Bare,
     needs: Needs,
@@ -185,9 +188,6 @@ impl RuleSet {
         rules: Vec<Rule>,
         descriptions: BTreeMap<String, String>,
     ) -> Result<Self, MatcherError> {
-        // Of messages, of frames - each of clients, of servers, of either - and of packets.
-        const OF_FRAMES: usize = 3;
-        const OF_PACKETS: usize = 6;
         crate::matcher::try_out()?;
         let mut wanted: [BTreeMap<BufferKey, BTreeMap<Pattern, Vec<RuleIndex>>>; OF_PACKETS + 1] =
             Default::default();
@@ -202,18 +202,12 @@ impl RuleSet {
                     of_payloads.push((index, rule));
                 }
                 Some(fast) => {
-                    let pattern = Pattern { bytes: fast.bytes.to_vec(), is_nocase: fast.is_nocase };
+                    let pattern = Pattern::of(fast);
                     let key = &rule.buffers[fast.test].key;
-                    let is_of_message = crate::buffers::protocol(key.buffer).is_some();
-                    let first = if rule.frame().is_some() { OF_FRAMES } else { 0 };
-                    let place = match (is_of_message, rule.flow.to_server) {
-                        (true, Some(true)) => first,
-                        (true, Some(false)) => first + 1,
-                        (true, None) => first + 2,
-                        (false, _) => OF_PACKETS,
-                    };
-                    let group = wanted[place].entry(looked_for_in(key)).or_default();
-                    group.entry(pattern).or_default().push(index);
+                    for place in groups_of(rule, key.buffer) {
+                        let group = wanted[place].entry(looked_for_in(key)).or_default();
+                        group.entry(pattern.clone()).or_default().push(index);
+                    }
                 }
                 None => {}
             }
@@ -225,10 +219,10 @@ impl RuleSet {
                 compiled.push((key, Group::compile(patterns)?));
             }
         }
-        let [of_clients, of_servers, of_either, to_server, to_client, both, packet_groups] =
-            compiled;
-        let message_groups = [of_clients, of_servers, of_either];
-        let frame_groups = [to_server, to_client, both];
+        let [of_clients, of_servers, to_server, to_client, packet_groups] = compiled;
+        let message_groups = [of_clients, of_servers];
+        let frame_groups = [to_server, to_client];
+        let prechecks = rules.iter().map(|it| Precheck::of(it).1).collect();
         let mut asked_frames = AskedFrames::default();
         rules.iter().for_each(|it| asked_frames.add(it));
         let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
@@ -241,6 +235,7 @@ impl RuleSet {
             packet_groups,
             message_groups,
             frame_groups,
+            prechecks,
             asked_frames,
             bare,
             needs,
@@ -351,8 +346,13 @@ impl RuleSet {
     }
 
     /// Those that may be in what a side sends.
-    pub(crate) fn message_groups(&self, side: usize) -> impl Iterator<Item = &(BufferKey, Group)> {
-        self.message_groups[side].iter().chain(&self.message_groups[2])
+    pub(crate) fn message_groups(&self, side: usize) -> &[(BufferKey, Group)] {
+        &self.message_groups[side]
+    }
+
+    /// Leaves those of `rules` that a packet of such ports may match.
+    pub(crate) fn keep_fitting(&self, gist: Gist, rules: &mut Vec<RuleIndex>) {
+        rules.retain(|it| self.prechecks[it.0 as usize].holds(gist));
     }
 
     /// Adds the rules that may match a frame that a side has sent.
@@ -362,7 +362,7 @@ impl RuleSet {
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
-        let groups = self.frame_groups[frame.side].iter().chain(&self.frame_groups[2]);
+        let groups = self.frame_groups[frame.side].iter();
         for (key, group) in groups.filter(|it| it.0.buffer == Buffer::Frame(frame.kind)) {
             group.scan(&crate::buffers::apply(&frame.bytes, &key.transforms), scratch, found);
         }
@@ -476,6 +476,24 @@ impl Bare {
         let (by_source, by_destination) =
             (self.by_source.of(source), self.by_destination.of(destination));
         by_source.iter().chain(by_destination).copied()
+    }
+}
+
+/// Groups of fast patterns: of messages, of frames - each of clients, of servers - and of packets.
+const OF_FRAMES: usize = 2;
+const OF_PACKETS: usize = 4;
+
+/// Those that have the fast pattern of such a rule. What either side may send is few, so that both
+/// have it: a group of its own would be one look more.
+fn groups_of(rule: &Rule, buffer: Buffer) -> Range<usize> {
+    if crate::buffers::protocol(buffer).is_none() {
+        return OF_PACKETS..OF_PACKETS + 1;
+    }
+    let first = if rule.frame().is_some() { OF_FRAMES } else { 0 };
+    match rule.flow.to_server {
+        Some(true) => first..first + 1,
+        Some(false) => first + 1..first + 2,
+        None => first..first + 2,
     }
 }
 

@@ -47,8 +47,11 @@ impl Evaluator {
         if is_part { self.limits.as_suricata.looks_again } else { 0 }
     }
 
-    /// Candidates in the order of evaluation, each once, no more than there may be.
-    pub(super) fn settle(&mut self) {
+    /// Candidates in the order of evaluation, each once, no more than there may be; without those
+    /// that are for other ports.
+    pub(super) fn settle(&mut self, scene: &Scene<'_>) {
+        let gist = scene.view.gist(scene.direction, true);
+        scene.rules.keep_fitting(gist, &mut self.candidates);
         self.candidates.sort_unstable();
         self.candidates.dedup();
         let lost = self.candidates.len().saturating_sub(self.limits.candidates);
@@ -65,7 +68,7 @@ impl Evaluator {
         decision: &mut Decision,
         sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
     ) -> ControlFlow<bool> {
-        self.settle();
+        self.settle(scene);
         if self.is_mute {
             return ControlFlow::Continue(());
         }
@@ -112,12 +115,18 @@ impl Evaluator {
         let view = scene.view;
         let protocol = rule.header.protocol;
         self.counters.evaluations += 1;
+        // What most candidates lack first.
+        let may_match = view.is_of(protocol)
+            && flow_fits(rule, flow, scene)
+            && view.fits(&rule.header, scene.direction == Direction::Responder);
+        if !may_match {
+            return false;
+        }
         self.variables = Variables::default();
         self.captured.clear();
         self.replaced.clear();
         self.sets.forget_found();
-        view.is_of(protocol)
-            && (protocol != Protocol::PacketHeader || is_for(rule, view))
+        (protocol != Protocol::PacketHeader || is_for(rule, view))
             && (!protocol.is_application()
                 || scene.application.is_some_and(|it| protocol.means(it))
                 // The last message before another protocol began.
@@ -142,8 +151,6 @@ impl Evaluator {
                     .is_some_and(|it| rule.units.iter().all(|test| it.asks(test, view.source))))
             && (rule.app_events.is_empty()
                 || sight.message.is_some_and(|it| rule.app_events.iter().all(|odd| it.has(*odd))))
-            && view.fits(&rule.header, scene.direction == Direction::Responder)
-            && flow_fits(rule, flow, scene)
             && rule.tests.iter().all(|test| view.holds(test))
             && (rule.flow_counts.is_empty() || !view.is_piece())
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))

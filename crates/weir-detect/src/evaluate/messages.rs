@@ -91,7 +91,7 @@ impl Evaluator {
         if side == 1 {
             self.candidates.extend_from_slice(&transaction.asked);
         }
-        self.settle();
+        self.settle(scene);
         let candidates = std::mem::take(&mut self.candidates);
         let mut outcome = ControlFlow::Continue(());
         for index in &candidates {

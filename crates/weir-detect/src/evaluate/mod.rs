@@ -596,7 +596,7 @@ impl Evaluator {
         let gist = scene.view.gist(scene.direction, flow.is_established);
         scene.rules.bare().of_streams(gist, candidates);
         candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
-        self.settle();
+        self.settle(scene);
     }
 
     /// Rules about messages of an application.

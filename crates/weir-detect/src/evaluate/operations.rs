@@ -59,7 +59,7 @@ impl Evaluator {
             rules.payloads().scan_border(of_what, (window, new), scratch, candidates);
             candidates.retain(|it| rules.rule(*it).is_of_operation());
             candidates.extend_from_slice(operation.waiting());
-            self.settle();
+            self.settle(scene);
             let view = &View { operation: Some(operation.head()), ..*scene.view };
             let scene = &Scene { view, ..*scene };
             let candidates = std::mem::take(&mut self.candidates);

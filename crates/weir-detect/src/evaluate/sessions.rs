@@ -24,7 +24,7 @@ impl Evaluator {
         let mut outcome = ControlFlow::Continue(());
         let Some(message) = conversation.message(told, side) else { return outcome };
         self.gather(scene, message, None);
-        self.settle();
+        self.settle(scene);
         let candidates = std::mem::take(&mut self.candidates);
         for index in &candidates {
             let rule = scene.rules.rule(*index);

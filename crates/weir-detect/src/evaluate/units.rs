@@ -33,7 +33,7 @@ impl Evaluator {
         let events = unit.events.as_slice();
         let new = flow.new_events(events, unit.number);
         self.gather_odd(scene, (events, &new), Some(unit.number));
-        self.settle();
+        self.settle(scene);
         let (side, number) = (scene.direction.index(), unit.number);
         self.transaction = Some(told_of_unit(unit));
         let sight =

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 pub use ffi::{MatcherError, Patterns, Scratch};
 
-use crate::rule::RuleIndex;
+use crate::rule::{FastPattern, RuleIndex};
 use crate::ruleset::RuleSet;
 
 /// A string to look for.
@@ -19,7 +19,17 @@ pub struct Pattern {
     pub is_nocase: bool,
 }
 
+/// Bytes of a fast pattern that are looked for, at most: with each segment so many less one of the
+/// bytes before are looked through again. Of longer ones it is the last, with which all has come.
+const SOUGHT_MAX: usize = 64;
+
 impl Pattern {
+    /// What is looked for to find a rule that has that fast pattern.
+    pub(crate) fn of(fast: &FastPattern) -> Self {
+        let from = fast.bytes.len().saturating_sub(SOUGHT_MAX);
+        Self { bytes: fast.bytes[from..].to_vec(), is_nocase: fast.is_nocase }
+    }
+
     /// The pattern in the matcher's own language.
     fn expression(&self) -> String {
         use std::fmt::Write;

@@ -450,3 +450,36 @@ fn packets_of_encrypted_connections_have_no_payload_whatever_other_rules_there_a
         assert_eq!(bench.alerted(), [], "with `{other}`");
     }
 }
+
+/// Only the last bytes of so long a content are looked for with all others'.
+#[test]
+fn a_long_content_is_found_however_its_stream_is_cut() {
+    let long = "0123456789".repeat(20);
+    let rules = format!(
+        "alert tcp any any -> any any (content:\"{long}\"; sid:1;)\n\
+         alert tcp any any -> any any (content:\"{long}\"; depth:200; sid:2;)\n\
+         alert http any any -> any any (file.data; content:\"{long}\"; sid:3;)\n\
+         alert tcp any any -> any any (content:\"x{}\"; sid:4;)",
+        &long[..199]
+    );
+    for step in [1, 7, 63, 64, 65, 199, 300] {
+        let mut bench = Bench::new(&rules);
+        bench.connect();
+        for piece in long.as_bytes().chunks(step) {
+            bench.client(piece);
+        }
+        let mut found = bench.alerted();
+        found.sort_unstable();
+        assert_eq!(found, [1, 2], "in pieces of {step}");
+        let mut bench = Bench::new(&rules);
+        bench.connect();
+        bench.client(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n{long}");
+        for piece in answer.as_bytes().chunks(step) {
+            bench.server(piece);
+        }
+        let mut found = bench.alerted();
+        found.sort_unstable();
+        assert_eq!(found, [1, 3], "in pieces of {step}");
+    }
+}
