@@ -84,12 +84,15 @@ impl<'a> Decoded<'a> {
 }
 
 /// What rules have noted of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Names of the bits that are set.
     pub bits: Vec<String>,
     /// Counters (`flowint`) and where they stand.
     pub counters: Vec<(String, i64)>,
+    /// The last entropy of each buffer that they asked for, in bits a byte, by the names that
+    /// Suricata's events have.
+    pub entropies: Vec<(String, f64)>,
 }
 
 /// What is to become of a packet.

@@ -25,7 +25,7 @@ use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
 use crate::rdma::operation::{Operations, Piece};
 use crate::record::SpokenBeside;
-use crate::rule::{Counted, Header, RuleIndex};
+use crate::rule::{Buffer, Counted, Header, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 use later::Later;
@@ -109,6 +109,8 @@ pub(crate) struct Flow {
     /// Bits of transactions, each by the transaction's number, the oldest first.
     bits_of_transactions: VecDeque<(u64, u32)>,
     integers: Vec<(u32, i64)>,
+    /// The last entropy of each buffer that rules asked for.
+    entropies: Vec<(Buffer, f64)>,
     /// Texts that rules captured, by their names.
     pub(crate) texts: Vec<(u32, Vec<u8>)>,
     /// Set for TCP, where some rule looks at streams.
@@ -462,6 +464,18 @@ impl Flow {
             }
             bits.push_back((number, bit));
         }
+    }
+
+    /// Notes the entropy of a buffer that a rule asked for.
+    pub(crate) fn note_entropy(&mut self, buffer: Buffer, entropy: f64) {
+        match self.entropies.iter_mut().find(|it| it.0 == buffer) {
+            Some(known) => known.1 = entropy,
+            None => self.entropies.push((buffer, entropy)),
+        }
+    }
+
+    pub(crate) fn entropies(&self) -> &[(Buffer, f64)] {
+        &self.entropies
     }
 
     pub(crate) fn integers(&self) -> &[(u32, i64)] {

@@ -53,7 +53,7 @@ pub struct SpokenBeside {
 }
 
 /// A flow that has ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowRecord {
     /// Its ends, beginning and size.
     pub view: FlowView,

@@ -666,6 +666,11 @@ impl Rule {
         self.facts.is_of_operation
     }
 
+    /// Whether it asks how evenly the values of all bytes are spread.
+    pub(crate) fn weighs_all(&self) -> bool {
+        self.buffers.iter().flat_map(|it| &it.steps).any(|it| it.is_entropy())
+    }
+
     /// Whether something must not be in what it looks at.
     pub(crate) fn excludes(&self) -> bool {
         self.buffers.iter().flat_map(|it| &it.steps).any(|it| it.is_negated())

@@ -4,6 +4,7 @@ use super::{Detector, Direction, Marks};
 use crate::alert::FlowView;
 use crate::flow::{Flow, FlowSlot};
 use crate::record::FlowRecord;
+use crate::rule::Buffer;
 
 impl Detector {
     /// What rules have noted of a packet's flow, as far as it takes effect.
@@ -22,6 +23,7 @@ impl Detector {
                 .iter()
                 .filter_map(|it| Some((counter(it.0)?, it.1)))
                 .collect(),
+            entropies: flow.entropies().iter().map(|it| (name_in_events(it.0), it.1)).collect(),
         }
     }
 
@@ -132,5 +134,29 @@ impl Detector {
 
     pub(crate) fn view(&self, slot: FlowSlot, direction: Direction) -> Option<FlowView> {
         self.flows.taken(slot).map(|it| it.view(direction))
+    }
+}
+
+/// What Suricata's events call a buffer: as its keyword, those that had one before there were dots
+/// by that.
+fn name_in_events(buffer: Buffer) -> String {
+    let keyword = buffer.name();
+    match keyword {
+        "pkt_data" => "content".to_owned(),
+        "http.uri.raw" => "http_raw_uri".to_owned(),
+        "http.header.raw" => "http_raw_header".to_owned(),
+        "http.host.raw" => "http_raw_host".to_owned(),
+        "http.request_body" => "http_client_body".to_owned(),
+        "http.response_body" => "file_data".to_owned(),
+        "dcerpc.stub_data" => "dce_stub_data".to_owned(),
+        "sip.user_agent" => "sip.ua".to_owned(),
+        "http.server" | "http.location" | "quic.cyu.hash" | "quic.cyu.string" => keyword.to_owned(),
+        "file.data" | "dns.query" | "ssh.software" | "http2.header_name" => {
+            keyword.replace('.', "_")
+        }
+        _ => match keyword.split_once('.') {
+            Some(("http" | "smb" | "krb5" | "quic", _)) => keyword.replace('.', "_"),
+            _ => keyword.to_owned(),
+        },
     }
 }

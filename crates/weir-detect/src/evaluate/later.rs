@@ -8,6 +8,7 @@ use super::{Evaluator, Sight};
 use crate::detector::{Decision, Direction};
 use crate::flow::{Effect, Flow, Waiting};
 use crate::packet::View;
+use crate::rule::Buffer;
 
 /// How far the stream of a packet's side has come, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +18,36 @@ pub(super) struct HeardStream {
     pub(super) acknowledged: u64,
 }
 
+/// The entropy of a buffer, reckoned for a rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reckoned {
+    buffer: Buffer,
+    entropy: f64,
+    /// What was seen belongs to more than the packet at hand.
+    is_stream: bool,
+}
+
 impl Evaluator {
+    /// The last of each buffer counts.
+    pub(super) fn note_entropy(&mut self, buffer: Buffer, entropy: f64, is_stream: bool) {
+        self.entropies.retain(|it| it.buffer != buffer);
+        self.entropies.push(Reckoned { buffer, entropy, is_stream });
+    }
+
+    /// Notes with the flow what was reckoned with the packet at hand.
+    pub(super) fn tell_entropies(&mut self, flow: &mut Flow, side: Direction) {
+        for Reckoned { buffer, entropy, is_stream } in self.entropies.drain(..) {
+            match self.heard.filter(|_| is_stream) {
+                Some(heard) => {
+                    let effect = Effect::Entropy(buffer, entropy);
+                    let waiting = Waiting { effect, side, end: heard.length, is_of_bytes: false };
+                    flow.put_off(waiting, &self.limits);
+                }
+                None => flow.note_entropy(buffer, entropy),
+            }
+        }
+    }
+
     pub(super) fn heard_of(
         &self,
         flow: &Flow,

@@ -173,12 +173,12 @@ impl Evaluator {
         if buffer == Buffer::Payload {
             let Some(payload) = sight.payload else { return false };
             let bytes = buffers::apply(payload.bytes, &test.key.transforms);
-            return self.look(test, Bytes { bytes: &bytes, ..payload });
+            return self.look(test, Bytes { bytes: &bytes, ..payload }, sight.is_stream);
         }
         if buffers::protocol(buffer).is_none() {
             let Some(bytes) = view.header_buffer(buffer) else { return false };
             let bytes = buffers::apply(bytes, &test.key.transforms);
-            return self.look(test, Bytes::whole(&bytes));
+            return self.look(test, Bytes::whole(&bytes), false);
         }
         if test.absence != Absence::Fails {
             let lacks = sight.message.is_some_and(|it| it.lacks(buffer));
@@ -195,7 +195,7 @@ impl Evaluator {
             let is_little = message.is_little(buffer);
             message.each(buffer, &mut |bytes| {
                 let bytes = buffers::apply(bytes, &test.key.transforms);
-                self.look(test, Bytes { is_little, ..Bytes::whole(&bytes) })
+                self.look(test, Bytes { is_little, ..Bytes::whole(&bytes) }, sight.is_stream)
             })
         })
     }
@@ -213,7 +213,7 @@ impl Evaluator {
         texts.next().is_some_and(|it| has(&it.1) != test.content.is_negated)
     }
 
-    fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>) -> bool {
+    fn look(&mut self, test: &BufferTest, bytes: Bytes<'_>, is_stream: bool) -> bool {
         let mut cost = Cost::default();
         let Self { variables, sets, captured: texts, replaced, .. } = self;
         let memory = Memory { variables, sets, texts, replaced };
@@ -221,6 +221,9 @@ impl Evaluator {
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
         self.counters.bits_lost += self.sets.take_lost();
+        if let Some(entropy) = cost.entropy {
+            self.note_entropy(test.key.buffer, entropy, is_stream);
+        }
         holds
     }
 }

@@ -121,6 +121,8 @@ pub(crate) struct Evaluator {
     /// Texts that rules captured of the packet at hand, by their names.
     of_packet: Vec<(u32, Vec<u8>)>,
     pub(crate) sets: Datasets,
+    /// Entropies that rules reckoned with the packet at hand.
+    entropies: Vec<later::Reckoned>,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
     /// Rules about packets and streams that have matched the packet at hand.
@@ -313,6 +315,7 @@ impl Evaluator {
             replacements: Vec::new(),
             of_packet: Vec::new(),
             sets: Datasets::new(rules.datasets(), limits.seed),
+            entropies: Vec::new(),
             late: Vec::new(),
             of_packet_too: Vec::new(),
             of_message: Vec::new(),
@@ -366,6 +369,7 @@ impl Evaluator {
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
         let looked = self.look_at(flow, &scene, &progress, alerts, &mut decision);
+        self.tell_entropies(flow, direction);
         if !flow.is_passed {
             self.drop_again(flow, &scene, alerts, (&mut decision, looked.is_continue()));
         }
@@ -530,8 +534,8 @@ impl Evaluator {
             let (window, before) = match since(&conversation.matched[side], *index) {
                 _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
                 _ if again > 0 => conversation.window_end(side, again),
-                Some(end) => conversation.window_from(side, end),
-                None => conversation.window(side),
+                Some(end) if !rule.weighs_all() => conversation.window_from(side, end),
+                _ => conversation.window(side),
             };
             let told_ahead = island.is_some() && since(&conversation.ahead[side], *index).is_some();
             if window.is_empty() || told_ahead {

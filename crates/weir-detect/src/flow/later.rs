@@ -5,15 +5,16 @@ use std::collections::VecDeque;
 
 use super::{BITS_MAX, Flow};
 use crate::detector::{Direction, Limits};
-use crate::rule::RuleIndex;
+use crate::rule::{Buffer, RuleIndex};
 
 /// Effects of a flow that wait, at most; what is beyond takes effect at once.
 const EFFECTS_MAX: usize = 1 << 8;
 
 /// What a rule does to a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     Bit(u32, bool),
+    Entropy(Buffer, f64),
     Pass(RuleIndex),
     Drop(RuleIndex),
 }
@@ -50,6 +51,7 @@ impl Flow {
         {
             match oldest.effect {
                 Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(_) => self.is_passed = true,
                 Effect::Drop(rule) => self.drop_by(rule, limits),
             }
@@ -101,6 +103,7 @@ impl Flow {
             match waiting.effect {
                 _ if !is_due(&waiting) => left.push_back(waiting),
                 Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(rule) => passer = passer.or(Some(rule)),
                 Effect::Drop(rule) => self.drop_by(rule, limits),
             }

@@ -42,12 +42,14 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What a look costs, and whether it was given up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a look costs, whether it was given up, and what it found out by the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) tries: u32,
     /// A pattern ran into its limit.
     pub(crate) pcre_limits: u32,
+    /// The last entropy that was reckoned, whatever the rule wants it to be.
+    pub(crate) entropy: Option<f64>,
 }
 
 /// What steps read and put beside the buffer.
@@ -142,7 +144,9 @@ impl Inspection<'_, '_> {
             }
             Step::Dataset(test) => self.dataset(*test, rest, here),
             Step::Entropy(test) => {
-                test.holds(self.buffer.bytes).then_some(())?;
+                let entropy = test.of(self.buffer.bytes)?;
+                self.cost.entropy = Some(entropy);
+                test.holds(entropy).then_some(())?;
                 self.run(rest, here)
             }
             Step::ByteTest(test) => {

@@ -328,7 +328,8 @@ fn bounds(text: &str) -> Option<(f64, f64, bool, bool)> {
     let (sign, rest) = text.split_at(text.find(is_digit)?);
     if let Some((first, last)) = rest.split_once('-') {
         let is_range = sign.trim().is_empty() || sign.trim() == "!";
-        return is_range.then_some((number(first)?, number(last)?, true, !sign.trim().is_empty()));
+        // As in Suricata 8.0.7, the ends are outside.
+        return is_range.then_some((number(first)?, number(last)?, false, !sign.trim().is_empty()));
     }
     let one = number(rest)?;
     Some(match sign.trim() {

@@ -31,6 +31,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Whether it asks for the entropy of all that is looked at.
+    pub(crate) fn is_entropy(&self) -> bool {
+        matches!(self, Self::Entropy(_))
+    }
+
     /// Whether something must not be there.
     pub(crate) fn is_negated(&self) -> bool {
         match self {
@@ -60,12 +65,14 @@ pub(crate) struct Entropy {
 }
 
 impl Entropy {
-    /// Whether that of `bytes` is as the rule says.
-    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
-        let Some(bytes) = bytes.get(self.offset..) else { return false };
-        // What is shorter than a rule wants it has none.
-        let bytes = self.bytes.map_or(Some(bytes), |count| bytes.get(..count));
-        let Some(entropy) = bytes.map(entropy) else { return false };
+    /// That of the part of `bytes` which the rule names. What is shorter has none.
+    pub(crate) fn of(&self, bytes: &[u8]) -> Option<f64> {
+        let bytes = bytes.get(self.offset..)?;
+        self.bytes.map_or(Some(bytes), |count| bytes.get(..count)).map(entropy)
+    }
+
+    /// Whether it is as the rule says.
+    pub(crate) fn holds(&self, entropy: f64) -> bool {
         let holds = match self.with_ends {
             true => self.first <= entropy && entropy <= self.last,
             false => self.first < entropy && entropy < self.last,

@@ -191,6 +191,11 @@ pub fn noted(marks: Marks) -> Event {
     if !marks.counters.is_empty() {
         metadata.insert("flowints".into(), marks.counters.into_iter().collect());
     }
+    if !marks.entropies.is_empty() {
+        let number = |it: f64| if it.fract() == 0.0 { json!(it as u64) } else { json!(it) };
+        let entropies = marks.entropies.into_iter().map(|it| (it.0, number(it.1)));
+        metadata.insert("entropy".into(), Value::Object(entropies.collect()));
+    }
     for (name, object) in [("traffic", traffic), ("metadata", metadata)] {
         if !object.is_empty() {
             noted.insert(name.into(), object.into());

@@ -21,13 +21,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/language")
 }
 
-/// The alerts among the events: rule, direction, what became of the packet, what was captured.
+/// The alerts among the events: rule, direction, what became of the packet, what was captured, the
+/// entropy of buffers.
 fn alerts(eve: &str) -> Vec<String> {
     let events = eve.lines().map(|it| serde_json::from_str::<Value>(it).expect("EVE"));
     let alerts = events.filter(|it| it["event_type"] == "alert").map(|event| {
         let (alert, metadata) = (&event["alert"], &event["metadata"]);
         let of_metadata = ["flowbits", "flowints", "flowvars", "pktvars"];
-        json!({
+        let mut told = json!({
             "sid": alert["signature_id"],
             "action": alert["action"],
             "context": alert["context"],
@@ -36,7 +37,11 @@ fn alerts(eve: &str) -> Vec<String> {
             "from": event["src_port"],
             "verdict": event["verdict"],
             "metadata": of_metadata.map(|it| metadata[it].clone()),
-        })
+        });
+        if let Some(entropy) = metadata.get("entropy") {
+            told["entropy"] = entropy.clone();
+        }
+        told
     });
     let mut lines: Vec<String> = alerts.map(|it| it.to_string()).collect();
     lines.sort();
