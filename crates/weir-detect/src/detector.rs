@@ -245,6 +245,7 @@ impl Detector {
         let successors = rules.successors(&self.rules);
         let sets = self.evaluator.swap(&rules, &successors)?;
         self.evaluator.forget();
+        self.evaluator.forget_tags();
         self.flows.change_rules(&successors, &rules);
         let ahead = self.other_rules.swap(&rules, &self.rules, successors, sets);
         self.rules = rules;

@@ -20,6 +20,7 @@ use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
 use crate::detector::{Direction, Limits};
 use crate::digest::FileDigests;
+use crate::evaluate::PutTag;
 use crate::frame::FrameCounts;
 use crate::heap::{HeapSize, heap_size};
 use crate::packet::View;
@@ -109,8 +110,11 @@ pub(crate) struct Flow {
     /// Bits of transactions, each by the transaction's number, the oldest first.
     bits_of_transactions: VecDeque<(u64, u32)>,
     integers: Vec<(u32, i64)>,
-    /// The last entropy of each buffer that rules asked for.
-    entropies: Vec<(Buffer, f64)>,
+    /// What rules tag of it, and the rules whose tags are put with the packet at hand.
+    pub(crate) tags: Vec<PutTag>,
+    pub(crate) due_tags: Vec<RuleIndex>,
+    /// The last entropy of each buffer that rules asked for; of none: of `base64_data`.
+    entropies: Vec<(Option<Buffer>, f64)>,
     /// Texts that rules captured, by their names.
     pub(crate) texts: Vec<(u32, Vec<u8>)>,
     /// Set for TCP, where some rule looks at streams.
@@ -204,6 +208,8 @@ impl Flow {
         (self.later, self.frames) = (None, None);
         self.bits_of_transactions.clear();
         self.integers.clear();
+        self.entropies.clear();
+        (self.tags, self.due_tags) = Default::default();
         self.texts.clear();
         self.matched.clear();
         self.odd.clear();
@@ -467,14 +473,14 @@ impl Flow {
     }
 
     /// Notes the entropy of a buffer that a rule asked for.
-    pub(crate) fn note_entropy(&mut self, buffer: Buffer, entropy: f64) {
+    pub(crate) fn note_entropy(&mut self, buffer: Option<Buffer>, entropy: f64) {
         match self.entropies.iter_mut().find(|it| it.0 == buffer) {
             Some(known) => known.1 = entropy,
             None => self.entropies.push((buffer, entropy)),
         }
     }
 
-    pub(crate) fn entropies(&self) -> &[(Buffer, f64)] {
+    pub(crate) fn entropies(&self) -> &[(Option<Buffer>, f64)] {
         &self.entropies
     }
 
@@ -627,6 +633,7 @@ impl Slab {
             flow.counts =
                 counts.filter_map(|it| Some((successors.rule(it.0)?, it.1, it.2))).collect();
             flow.later = None;
+            (flow.tags, flow.due_tags) = Default::default();
             flow.bits = flow.bits.drain(..).filter_map(bit).collect();
             let named = std::mem::take(&mut flow.bits_of_transactions).into_iter();
             flow.bits_of_transactions = named.filter_map(|it| Some((it.0, bit(it.1)?))).collect();

@@ -338,7 +338,7 @@ fn fits(rule: &Rule, side: Direction, place: usize) -> bool {
 }
 
 /// Where the fast pattern ends at the latest, from the beginning of what is looked at.
-fn end_of(rule: &Rule, fast: &FastPattern) -> Option<u64> {
+pub(crate) fn end_of(rule: &Rule, fast: &FastPattern) -> Option<u64> {
     let ends = |content: &Content| {
         let offset = match content.offset {
             Some(Value::Fixed(offset)) => offset,

@@ -250,7 +250,10 @@ impl Oddity {
             Self::Packet(event) if event.is_of_application() => {
                 ("applayer", event.name().to_ascii_uppercase(), Some("proto_detect"))
             }
-            Self::Packet(event) if event.name().starts_with("stream.") => {
+            // Suricata 8.0.7 numbers what is odd about ARP behind what is odd about streams.
+            Self::Packet(event)
+                if ["stream.", "decoder.arp."].iter().any(|it| event.name().starts_with(it)) =>
+            {
                 ("stream", event.name().to_owned(), None)
             }
             Self::Packet(event) => ("decode", event.name().to_owned(), None),

@@ -40,6 +40,11 @@ impl ArpPacket {
     /// I have it.
     pub const REPLY: u16 = 2;
 
+    /// The packet that `bytes` begin with; none where they are too few.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        Self::read_from_prefix(bytes).ok().map(|it| it.0)
+    }
+
     /// Whether it speaks of IPv4 over Ethernet; the address fields mean nothing otherwise.
     #[inline]
     pub fn is_ipv4_over_ethernet(&self) -> bool {

@@ -138,9 +138,13 @@ impl Detector {
 }
 
 /// What Suricata's events call a buffer: as its keyword, those that had one before there were dots
-/// by that.
-fn name_in_events(buffer: Buffer) -> String {
-    let keyword = buffer.name();
+/// by that. None is what stood somewhere in base64.
+fn name_in_events(buffer: Option<Buffer>) -> String {
+    let keyword = match buffer {
+        None => "base64_data",
+        Some(Buffer::Frame(kind)) => return kind.full_name(),
+        Some(buffer) => buffer.name(),
+    };
     match keyword {
         "pkt_data" => "content".to_owned(),
         "http.uri.raw" => "http_raw_uri".to_owned(),

@@ -145,6 +145,11 @@ impl Detector {
         self.evaluator.is_opaque
     }
 
+    /// Whether the last packet is behind one that a rule with `tag` matched, as it wants it; once.
+    pub fn take_tagged(&mut self) -> bool {
+        self.evaluator.take_tagged()
+    }
+
     /// Whether a rule has let the last packet pass.
     pub fn is_passed(&self) -> bool {
         self.evaluator.is_passed

@@ -132,6 +132,7 @@ impl Evaluator {
             self.counters.suppressed += 1;
             return ControlFlow::Continue(());
         }
+        self.put_tags((rule, index), flow, scene.direction);
         let usually = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
         let is_of_flow = rule.scope.map_or(usually, |it| it == Scope::Flow);
         let is_told = verdict == Verdict::Alert && !rule.is_silent && !is_suppressed;
@@ -300,6 +301,7 @@ impl Evaluator {
             Decision::Pass if goes_on => {
                 let Some(rule) = conversation.withholds(side, scene.view) else { return };
                 let sight = Sight { payload: None, message: None, is_stream: true };
+                self.forget_look();
                 self.tell(rule, Blocked::Dropped, sight, flow, scene, alerts);
                 *decision = Decision::Drop { rule };
             }

@@ -21,7 +21,8 @@ pub(super) struct HeardStream {
 /// The entropy of a buffer, reckoned for a rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reckoned {
-    buffer: Buffer,
+    /// None: `base64_data`.
+    buffer: Option<Buffer>,
     entropy: f64,
     /// What was seen belongs to more than the packet at hand.
     is_stream: bool,
@@ -29,7 +30,7 @@ pub(super) struct Reckoned {
 
 impl Evaluator {
     /// The last of each buffer counts.
-    pub(super) fn note_entropy(&mut self, buffer: Buffer, entropy: f64, is_stream: bool) {
+    pub(super) fn note_entropy(&mut self, buffer: Option<Buffer>, entropy: f64, is_stream: bool) {
         self.entropies.retain(|it| it.buffer != buffer);
         self.entropies.push(Reckoned { buffer, entropy, is_stream });
     }

@@ -122,10 +122,7 @@ impl Evaluator {
         if !may_match {
             return false;
         }
-        self.variables = Variables::default();
-        self.captured.clear();
-        self.replaced.clear();
-        self.sets.forget_found();
+        self.forget_look();
         (protocol != Protocol::PacketHeader || is_for(rule, view))
             && (!protocol.is_application()
                 || scene.application.is_some_and(|it| protocol.means(it))
@@ -166,6 +163,14 @@ impl Evaluator {
                 let is_of_other = test.side.is_some_and(|it| it != scene.direction.index());
                 is_of_other || self.buffer_holds(test, view, sight)
             })
+    }
+
+    /// Forgets what the last look at a rule read, captured and found.
+    pub(super) fn forget_look(&mut self) {
+        self.variables = Variables::default();
+        self.captured.clear();
+        self.replaced.clear();
+        self.sets.forget_found();
     }
 
     fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
@@ -221,8 +226,11 @@ impl Evaluator {
         self.counters.pcre_limits += u64::from(cost.pcre_limits);
         self.counters.evaluations_given_up += u64::from(cost.tries > TRIES_MAX);
         self.counters.bits_lost += self.sets.take_lost();
-        if let Some(entropy) = cost.entropy {
-            self.note_entropy(test.key.buffer, entropy, is_stream);
+        let own = (Some(test.key.buffer), cost.entropy);
+        for (buffer, entropy) in [own, (None, cost.decoded_entropy)] {
+            if let Some(entropy) = entropy {
+                self.note_entropy(buffer, entropy, is_stream);
+            }
         }
         holds
     }

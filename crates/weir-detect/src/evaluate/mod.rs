@@ -16,7 +16,10 @@ mod operations;
 mod replacements;
 mod sessions;
 mod sharing;
+mod tagging;
 mod units;
+
+pub(crate) use tagging::PutTag;
 
 pub use replacements::Replacement;
 
@@ -36,7 +39,7 @@ use crate::digest::FileDigests;
 use crate::flow::Flow;
 use crate::hosts::Hosts;
 use crate::inspect::{Bytes, Replaced, Texts, Variables};
-use crate::matcher::{MatcherError, Scratch};
+use crate::matcher::{MatcherError, SOUGHT_MAX, Scratch};
 use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
@@ -123,6 +126,7 @@ pub(crate) struct Evaluator {
     pub(crate) sets: Datasets,
     /// Entropies that rules reckoned with the packet at hand.
     entropies: Vec<later::Reckoned>,
+    tagging: tagging::Tagging,
     /// Rules about packets whose bits were not as they ask.
     late: Vec<RuleIndex>,
     /// Rules about packets and streams that have matched the packet at hand.
@@ -316,6 +320,7 @@ impl Evaluator {
             of_packet: Vec::new(),
             sets: Datasets::new(rules.datasets(), limits.seed),
             entropies: Vec::new(),
+            tagging: tagging::Tagging::default(),
             late: Vec::new(),
             of_packet_too: Vec::new(),
             of_message: Vec::new(),
@@ -370,6 +375,7 @@ impl Evaluator {
         let mut decision = Decision::Pass;
         let looked = self.look_at(flow, &scene, &progress, alerts, &mut decision);
         self.tell_entropies(flow, direction);
+        self.follow_tags(rules, now, flow, view);
         if !flow.is_passed {
             self.drop_again(flow, &scene, alerts, (&mut decision, looked.is_continue()));
         }
@@ -596,6 +602,8 @@ impl Evaluator {
             let of_what = (scene.direction, scene.kind(flow));
             scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
         }
+        let scanned = (new + SOUGHT_MAX).min(window.0.len());
+        scene.rules.keep_placed(window.1 + (window.0.len() - scanned) as u64, candidates);
         conversation.renew(side, candidates);
         let gist = scene.view.gist(scene.direction, flow.is_established);
         scene.rules.bare().of_streams(gist, candidates);

@@ -8,6 +8,7 @@ use crate::conversation::Progress;
 use crate::detector::{Decision, Unseen};
 use crate::flow::Flow;
 use crate::inspect::Bytes;
+use crate::matcher::SOUGHT_MAX;
 use crate::packet::View;
 use crate::rdma::operation::Piece;
 use crate::ruleset::RuleSet;
@@ -53,11 +54,13 @@ impl Evaluator {
         matched.clear();
         for operation in operations.at_hand() {
             self.candidates.clone_from(&of_packet);
-            let (window, _, new) = operation.window();
+            let (window, before, new) = operation.window();
             let of_what = (scene.direction, scene.kind(flow));
             let Self { candidates, scratch, .. } = self;
             rules.payloads().scan_border(of_what, (window, new), scratch, candidates);
             candidates.retain(|it| rules.rule(*it).is_of_operation());
+            let scanned = (new + SOUGHT_MAX).min(window.len());
+            rules.keep_placed(before + (window.len() - scanned) as u64, candidates);
             candidates.extend_from_slice(operation.waiting());
             self.settle(scene);
             let view = &View { operation: Some(operation.head()), ..*scene.view };

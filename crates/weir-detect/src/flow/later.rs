@@ -14,9 +14,10 @@ const EFFECTS_MAX: usize = 1 << 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     Bit(u32, bool),
-    Entropy(Buffer, f64),
+    Entropy(Option<Buffer>, f64),
     Pass(RuleIndex),
     Drop(RuleIndex),
+    Tag(RuleIndex),
 }
 
 /// What waits, and for whom.
@@ -45,6 +46,12 @@ impl Flow {
         let bits = &self.bits;
         let new = || Box::new(Later { effects: VecDeque::new(), bits: bits.clone() });
         let later = self.later.get_or_insert_with(new);
+        // Of a buffer the last counts.
+        if let Effect::Entropy(buffer, _) = waiting.effect {
+            let is_same =
+                |it: &Waiting| matches!(it.effect, Effect::Entropy(of, _) if of == buffer);
+            later.effects.retain(|it| it.side != waiting.side || !is_same(it));
+        }
         later.effects.push_back(waiting);
         if later.effects.len() > EFFECTS_MAX
             && let Some(oldest) = later.effects.pop_front()
@@ -54,6 +61,7 @@ impl Flow {
                 Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(_) => self.is_passed = true,
                 Effect::Drop(rule) => self.drop_by(rule, limits),
+                Effect::Tag(rule) => self.due_tags.push(rule),
             }
         }
     }
@@ -106,6 +114,7 @@ impl Flow {
                 Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(rule) => passer = passer.or(Some(rule)),
                 Effect::Drop(rule) => self.drop_by(rule, limits),
+                Effect::Tag(rule) => self.due_tags.push(rule),
             }
         }
         later.effects = left;

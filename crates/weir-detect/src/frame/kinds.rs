@@ -111,6 +111,11 @@ impl FrameKind {
         self.protocol
     }
 
+    /// As rules of any protocol name it: `dns.pdu`.
+    pub(crate) fn full_name(self) -> String {
+        format!("{}.{}", self.protocol.name(), self.name)
+    }
+
     /// Without the protocol's.
     pub(crate) fn name(self) -> &'static str {
         self.name

@@ -50,6 +50,8 @@ pub(crate) struct Cost {
     pub(crate) pcre_limits: u32,
     /// The last entropy that was reckoned, whatever the rule wants it to be.
     pub(crate) entropy: Option<f64>,
+    /// That of what stood there in base64.
+    pub(crate) decoded_entropy: Option<f64>,
 }
 
 /// What steps read and put beside the buffer.
@@ -188,7 +190,10 @@ impl Inspection<'_, '_> {
         let decoded = base64::decode(&encoded[..count], Base64Mode::Rfc4648)?;
         let Self { variables, sets, texts, replaced, .. } = self;
         let memory = Memory { variables, sets, texts, replaced };
+        let own = self.cost.entropy.take();
         let holds = holds(steps, Bytes::whole(&decoded), memory, self.cost);
+        let decoded = std::mem::replace(&mut self.cost.entropy, own);
+        self.cost.decoded_entropy = decoded.or(self.cost.decoded_entropy);
         (holds && !steps.is_empty()).then_some(())
     }
 

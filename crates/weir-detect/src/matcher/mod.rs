@@ -21,7 +21,7 @@ pub struct Pattern {
 
 /// Bytes of a fast pattern that are looked for, at most: with each segment so many less one of the
 /// bytes before are looked through again. Of longer ones it is the last, with which all has come.
-const SOUGHT_MAX: usize = 64;
+pub(crate) const SOUGHT_MAX: usize = 64;
 
 impl Pattern {
     /// What is looked for to find a rule that has that fast pattern.

@@ -75,6 +75,7 @@ pub(super) fn build(statement: &Statement<'_>, context: &mut Context<'_>) -> Res
         threshold: collected.threshold,
         filter: collected.filter,
         is_silent: collected.is_silent || is_config,
+        tags: collected.tags,
         tells_pass: collected.tells_pass,
         is_tried: false,
         flow_counts: collected.flow_counts,

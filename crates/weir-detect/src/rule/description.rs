@@ -3,6 +3,7 @@
 use super::keywords::Collected;
 use super::spoken::Spoken;
 use super::syntax::{quoted, unquoted};
+use super::tag::tag;
 
 impl Collected {
     pub(super) fn take_description(&mut self, name: &str, value: &str) -> Result<bool, String> {
@@ -33,7 +34,7 @@ impl Collected {
                 return Err("of one application".to_owned());
             }
             "rawbytes" | "prefilter" => {}
-            "tag" => tag(value)?,
+            "tag" => self.tags.push(tag(value)?),
             // A mark for netfilter's queues, by which no packet comes here.
             "nfq_set_mark" => marks(value)?,
             // Certificates are in the packets that are kept.
@@ -50,20 +51,6 @@ fn priority(value: &str) -> Result<u32, String> {
     let is_number = value.bytes().all(|it| it.is_ascii_digit());
     let number = value.parse().ok().filter(|_| is_number);
     number.ok_or_else(|| format!("`{value}` is not a number to {}", u32::MAX))
-}
-
-/// `tag:session`, `tag:host,5,seconds,src`: what is kept of packets behind one that alerts. This
-/// engine keeps them its own way.
-fn tag(value: &str) -> Result<(), String> {
-    let words: Vec<&str> = value.split(',').map(str::trim).collect();
-    let is_right = match words.as_slice() {
-        ["session" | "host"] => true,
-        ["session" | "host", count, "packets" | "seconds" | "bytes", rest @ ..] => {
-            count.parse::<u32>().is_ok() && matches!(rest, [] | ["src" | "dst"])
-        }
-        _ => false,
-    };
-    is_right.then_some(()).ok_or_else(|| format!("`{value}` behind tag"))
 }
 
 /// `nfq_set_mark:0x10/0xff`
@@ -88,26 +75,6 @@ fn pairs_of_one(value: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tag_says_what_and_how_much() {
-        for good in ["session", "host", "session, 5, packets", "host,0,seconds,src"] {
-            assert!(tag(good).is_ok(), "{good}");
-        }
-        for wrong in [
-            "",
-            "foo,1,packets",
-            "Session",
-            "host,src",
-            "session,5",
-            "session,x,packets",
-            "session,5,foo",
-            "host,5,packets,src,1",
-            "session,4294967296,packets",
-        ] {
-            assert!(tag(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn what_a_rule_says_of_itself_is_read_or_refused() {

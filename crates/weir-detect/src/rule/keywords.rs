@@ -8,7 +8,7 @@ use super::state::{self, BitNames, FlowTest, StreamSize, Threshold};
 use super::step::{ByteOrder, Content, Fast, Step, TextTest, Value};
 use super::syntax::{Setting, quoted, unquoted};
 use super::{
-    Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken,
+    Absence, BitTest, Buffer, BufferKey, BufferTest, MessageTest, Numbers, Protocol, Spoken, Tag,
     Transform, UnitTest, Untold, content, pcre, relative, transforms,
 };
 use crate::alert::TextScope;
@@ -66,6 +66,7 @@ pub(super) struct Collected {
     pub(super) texts: Vec<TextTest>,
     pub(super) filter: Option<Threshold>,
     pub(super) is_silent: bool,
+    pub(super) tags: Vec<Tag>,
     pub(super) tells_pass: bool,
     pub(super) flow_counts: Vec<state::FlowCount>,
     pub(super) bypasses: bool,
@@ -206,10 +207,9 @@ impl Collected {
             "filename" => ("", false),
             "fileext" => (".", true),
             _ => {
-                let test = UnitTest::parse(name, value).transpose()?;
-                let is_known = test.is_some();
-                self.units.extend(test);
-                return Ok(is_known);
+                let before = self.units.len();
+                self.units.extend(UnitTest::parse(name, value).transpose()?);
+                return Ok(self.units.len() > before);
             }
         };
         let (is_negated, text) = unquoted(value);

@@ -31,6 +31,7 @@ mod spoken;
 mod state;
 pub(crate) mod step;
 pub mod syntax;
+mod tag;
 mod transforms;
 mod units;
 pub mod variables;
@@ -51,6 +52,7 @@ pub(crate) use state::{
 };
 use step::Step;
 pub(crate) use step::TextTest;
+pub(crate) use tag::{Tag, TagLimit, Tagged};
 pub(crate) use units::{Field, UnitTest};
 
 /// A rule's place in its [`RuleSet`](crate::RuleSet): the order of evaluation.
@@ -502,6 +504,7 @@ pub struct Rule {
     pub(crate) threshold: Option<Threshold>,
     pub(crate) filter: Option<Threshold>,
     pub(crate) is_silent: bool,
+    pub(crate) tags: Vec<Tag>,
     /// Alerts although it lets pass.
     pub(crate) tells_pass: bool,
     /// It tells what it would drop, and drops nothing.

@@ -289,3 +289,43 @@ fn bits_of_hosts_alone_are_looked_at_once_a_side_and_those_of_flows_with_each_pa
         assert_eq!(bench.alerted().len(), alerts, "{options}");
     }
 }
+
+/// A rule whose content has a place waits for nothing once that is behind: more than a thousand
+/// would push out those that wait with reason.
+#[test]
+fn contents_found_where_they_cannot_count_wait_for_nothing() {
+    use std::fmt::Write;
+    let mut rules = String::from(
+        "alert tcp any any -> any any (content:\"evil\"; fast_pattern; content:\"good\"; \
+         distance:0; sid:9000;)\n",
+    );
+    let mut said = ".".repeat(300);
+    for number in 0..1100 {
+        let rest = format!("depth:100; pcre:\"/neverthere/\"; sid:{};", number + 1);
+        writeln!(rules, "alert tcp any any -> any any (content:\"~{number:04}\"; {rest})").unwrap();
+        write!(said, "~{number:04}").unwrap();
+    }
+    said += "evil and then";
+    let mut bench = Bench::new(&rules);
+    bench.connect();
+    bench.client(said.as_bytes());
+    bench.client(b"and good");
+    assert_eq!(bench.alerted(), [9000]);
+    assert_eq!(bench.detector.counters().candidates_lost, 0);
+}
+
+#[test]
+fn a_content_counts_once_beside_an_entropy_whatever_other_rules_look_for() {
+    let long = "x".repeat(70);
+    let rules = format!(
+        "alert tcp any any -> any any (content:\"evil\"; entropy:value > 0; sid:1;)\n\
+         alert tcp any any -> any any (content:\"evil\"; sid:2;)\n\
+         alert tcp any any -> any any (content:\"{long}\"; sid:3;)"
+    );
+    let mut bench = Bench::new(&rules);
+    bench.connect();
+    for piece in ["an evil thing", "x0", "x1", "x2", "x3"] {
+        bench.client(piece.as_bytes());
+    }
+    assert_eq!(bench.alerted(), [1, 2]);
+}

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::problem::Problems;
-use super::settings::Settings;
+use super::settings::{Peer, Settings, Tunnel};
 
 /// Why the file's secret is none: others may read or write it, or another user owns it. `None`
 /// where only its owner (root or this user) and a group of ours can.
@@ -29,14 +29,18 @@ fn is_ours(group: u32) -> bool {
         || others.iter().any(|it| it.as_raw() == group)
 }
 
-/// Refuses TLS keys that others may read, and a configuration file at `path` that others may read
-/// though a key stands in it. Files that are absent are somebody else's finding.
+/// Refuses TLS keys and configurations of OpenVPN's servers that others may read, and a
+/// configuration file at `path` that others may read though a key stands in it. Files that are absent are somebody else's finding.
 pub(super) fn check(path: &Path, settings: &Settings, problems: &mut Problems) {
     if settings.associations().any(|it| it.key.is_inline()) {
         refuse(path, "a key stands in it, and it", problems);
     }
     for key in settings.tls_keys() {
         refuse(key, &format!("TLS key {}", key.display()), problems);
+    }
+    let peers = settings.pairs.iter().flat_map(|it| &it.peers);
+    for Tunnel { server, .. } in peers.filter_map(Peer::tunnel) {
+        refuse(server, &format!("a key stands in {}, and it", server.display()), problems);
     }
 }
 

@@ -29,7 +29,7 @@ use weir_store::sink::eve::{self as sink, push};
 use weir_store::sink::eve_record::{community_id, put_beside};
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Parsed, Transport};
+use weir_wire::parse::{Network, Parsed, Transport};
 
 use super::eve::{self, Event};
 pub use super::exception::Exception;
@@ -345,6 +345,8 @@ impl<W: Write> Look<W> {
         self.is_passed = false;
         self.tell_odd(now, layer, &packet);
         self.anomalies(now, layer, &packet);
+        self.tell_arp(now, layer);
+        self.tell_tagged(now, layer, &packet);
         self.tell_fate(now, (layer, &packet), (decision, is_dropped), &alerts);
         self.bypass_long(layer, &packet);
         self.bypass_encrypted(&packet);
@@ -384,6 +386,29 @@ impl<W: Write> Look<W> {
                 self.count("ips.rejected");
             }
         }
+    }
+
+    /// A packet that a rule has tagged.
+    fn tell_tagged(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>) {
+        if !self.detector.take_tagged() || !self.options.events.tagged {
+            return;
+        }
+        let mut event = eve::of_packet(now, "packet", self.seen.packets, layer);
+        if let Some(view) = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow()) {
+            sink::put_flow_id(&mut event, &view);
+        }
+        self.put_marks(&mut event, packet, &[]);
+        eve::put_packet(&mut event, layer, self.capture_link);
+        self.push(event);
+    }
+
+    /// A request or an answer of ARP.
+    fn tell_arp(&mut self, now: Time, layer: &Layer<'_>) {
+        let is_wanted = self.options.events.arp && layer.parsed.network == Network::Arp;
+        let Some(arp) = is_wanted.then(|| eve::arp_object(layer)).flatten() else { return };
+        let mut event = eve::of_packet(now, "arp", self.seen.packets, layer);
+        event.insert("arp".into(), arp);
+        self.push(event);
     }
 
     /// What is odd about the packet, its place in its stream, and what is spoken.

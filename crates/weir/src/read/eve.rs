@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use base64ct::{Base64, Encoding};
@@ -15,6 +16,7 @@ pub use weir_store::sink::eve_record::{
     Event, anomaly_object, application, flow, http, netflow, stats, unit,
 };
 use weir_store::sink::eve_record::{head, put_rdma};
+use weir_wire::arp::ArpPacket;
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport};
 
@@ -202,6 +204,30 @@ pub fn noted(marks: Marks) -> Event {
         }
     }
     noted
+}
+
+/// What a packet of ARP says, as EVE has it; none of another kind, or that is odd.
+pub fn arp_object(layer: &Layer<'_>) -> Option<Value> {
+    let bytes = layer.bytes.get(usize::from(layer.parsed.network_offset)..)?;
+    let arp = ArpPacket::of(bytes)?;
+    let operation = match arp.operation.get() {
+        1 => "request",
+        2 => "reply",
+        3 => "request_reverse",
+        4 => "reply_reverse",
+        _ => return None,
+    };
+    arp.is_ipv4_over_ethernet().then(|| {
+        json!({
+            "hw_type": "ethernet",
+            "proto_type": "ipv4",
+            "opcode": operation,
+            "src_mac": arp.sender_mac.to_string(),
+            "src_ip": Ipv4Addr::from(arp.sender_ip).to_string(),
+            "dest_mac": arp.target_mac.to_string(),
+            "dest_ip": Ipv4Addr::from(arp.target_ip).to_string(),
+        })
+    })
 }
 
 /// Adds the payload that was looked at.

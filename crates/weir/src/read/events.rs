@@ -113,6 +113,10 @@ pub struct Events {
     pub anomaly: Anomalies,
     /// `stats`, at the end.
     pub stats: bool,
+    /// `packet`: packets behind one that a rule with `tag` matched.
+    pub tagged: bool,
+    /// `arp`: requests and answers.
+    pub arp: bool,
     /// `drop`.
     pub drops: bool,
     /// Of the packets that a flow loses, the first of each side alone is told of.
@@ -125,9 +129,10 @@ pub struct Events {
 }
 
 /// What [`Events::of_kinds`] takes.
-pub const EVENT_KINDS: [&str; 39] = [
+pub const EVENT_KINDS: [&str; 40] = [
     "alert",
     "anomaly",
+    "arp",
     "bittorrent_dht",
     "dcerpc",
     "dhcp",
@@ -172,13 +177,14 @@ impl Events {
     pub fn of_kinds(kinds: &[String]) -> Self {
         let has = |name: &str| kinds.iter().any(|it| it == name);
         if has("all") {
-            // Frames and `netflow` are not among them: they are named beside it.
+            // ARP, frames and `netflow` are not among them: they are named beside it.
             let kinds = || EVENT_KINDS.map(str::to_owned).to_vec();
             let applications =
                 Applications { kinds: has("frame").then(kinds), ..Applications::default() };
-            return Self { netflow: has("netflow"), applications, ..Self::default() };
+            let (arp, netflow) = (has("arp"), has("netflow"));
+            return Self { arp, netflow, applications, ..Self::default() };
         }
-        let others = ["alert", "drop", "flow", "netflow", "anomaly", "stats"];
+        let others = ["alert", "arp", "drop", "flow", "netflow", "anomaly", "stats"];
         let applications = kinds.iter().filter(|it| !others.contains(&it.as_str())).cloned();
         let is_odd = has("anomaly");
         Self {
@@ -190,6 +196,7 @@ impl Events {
             },
             anomaly: Anomalies { decode: is_odd, stream: is_odd, applayer: is_odd },
             stats: has("stats"),
+            arp: has("arp"),
             ..Self::default()
         }
     }
@@ -203,6 +210,8 @@ impl Default for Events {
             applications: Applications::default(),
             anomaly: Anomalies { decode: true, stream: true, applayer: true },
             stats: true,
+            tagged: true,
+            arp: false,
             drops: true,
             first_drops: false,
             community_seed: Some(0),

@@ -156,7 +156,7 @@ fn left_out(metadata: Option<&Value>) -> Vec<&'static str> {
         Value::Object(parts) => parts.get(name).is_none_or(is_yes),
         all => is_yes(all),
     };
-    const OTHERS: [&str; 6] = ["alert", "anomaly", "drop", "flow", "netflow", "stats"];
+    const OTHERS: [&str; 7] = ["alert", "anomaly", "arp", "drop", "flow", "netflow", "stats"];
     let mut names = Vec::new();
     if !is_on("app-layer") {
         names.push("files");

@@ -226,6 +226,9 @@ fn options(case: &Case) -> Options {
         let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
         events.flow = has("flow");
         events.netflow = has("netflow");
+        events.arp = has("arp");
+        let tagged = settings(Some(types), "alert", "tagged-packets");
+        events.tagged = tagged.is_some_and(is_yes) || !case.has_settings;
         events.applications = applications(case, types);
         events.anomaly = anomalies(types).unwrap_or_default();
         let drop = types.iter().find_map(|it| it.get("drop"));

@@ -27,4 +27,5 @@ mod top;
 mod verify;
 mod verify_decoding;
 mod verify_settings;
+mod verify_tagged;
 mod vpn;

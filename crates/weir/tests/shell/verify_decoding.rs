@@ -20,7 +20,7 @@ fn failures(name: &str, frames: &[Vec<u8>], rules: &str, alerts: Alerts<'_>) -> 
 }
 
 /// The same, of events of any kind, so many of each.
-fn failing(
+pub(crate) fn failing(
     name: &str,
     args: &str,
     frames: &[Vec<u8>],
@@ -50,7 +50,7 @@ fn both(name: &str, frames: &[Vec<u8>], rules: &str, alerts: Alerts<'_>) -> [Vec
 
 const NONE: [Vec<Value>; 2] = [Vec::new(), Vec::new()];
 
-fn datagram(ports: [u16; 2], length: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram(ports: [u16; 2], length: u16, payload: &[u8]) -> Vec<u8> {
     let [from, to] = ports.map(u16::to_be_bytes);
     [&from[..], &to, &length.to_be_bytes(), &[0, 0], payload].concat()
 }
