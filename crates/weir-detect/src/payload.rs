@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::detector::Direction;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::rule::step::{Content, Fast, Step, Value};
-use crate::rule::{FastPattern, Protocol, Rule, RuleIndex};
+use crate::rule::{Buffer, FastPattern, Protocol, Rule, RuleIndex};
 
 /// Bytes from the beginning within which patterns with a place are looked for apart.
 const HEAD_LEN: u64 = 16;
@@ -89,10 +89,13 @@ struct Set {
 #[derive(Debug)]
 struct Shared {
     patterns: Patterns,
-    /// By pattern, of packets and of streams.
-    rules: Vec<[Vec<RuleIndex>; 2]>,
+    /// By pattern, of packets and of streams, each with where it ends at the latest.
+    rules: Vec<[Vec<Placed>; 2]>,
     longest: usize,
 }
+
+/// A rule, and where its fast pattern ends at the latest.
+type Placed = (RuleIndex, u64);
 
 /// Candidates: rules about packets, rules about streams.
 type Both<'a> = [&'a mut Vec<RuleIndex>; 2];
@@ -141,7 +144,7 @@ impl PayloadGroups {
         found: &mut Vec<RuleIndex>,
     ) {
         let Some(set) = self.set(of_what) else { return };
-        set.free.scan_one(PACKETS, payload, scratch, found);
+        set.free.scan_one(PACKETS, (payload, 0), scratch, found);
         set.heads[PACKETS].scan_head(payload, (0, payload.len()), scratch, found);
     }
 
@@ -156,7 +159,9 @@ impl PayloadGroups {
         found: &mut Vec<RuleIndex>,
     ) {
         let Some(set) = self.set(of_what) else { return };
-        set.free.scan_one(STREAMS, newest(window, new, set.free.longest), scratch, found);
+        let newest = newest(window, new, set.free.longest);
+        let before_newest = before + (window.len() - newest.len()) as u64;
+        set.free.scan_one(STREAMS, (newest, before_newest), scratch, found);
         set.heads[STREAMS].scan_head(window, (before, new), scratch, found);
     }
 
@@ -173,7 +178,9 @@ impl PayloadGroups {
         let Some(set) = self.set(of_what) else { return };
         let [packets, streams] = found;
         let both = [&mut *packets, &mut *streams];
-        set.free.scan(newest(window, new, set.free.longest), scratch, both);
+        let newest = newest(window, new, set.free.longest);
+        let before_newest = before + (window.len() - newest.len()) as u64;
+        set.free.scan((newest, before_newest), scratch, both);
         let payload = &window[window.len() - new..];
         set.heads[PACKETS].scan_head(payload, (0, new), scratch, packets);
         set.heads[STREAMS].scan_head(window, (before, new), scratch, streams);
@@ -198,7 +205,7 @@ impl PayloadGroups {
             let over = longest.saturating_sub(1);
             &window[border.saturating_sub(over)..(border + over).min(window.len())]
         };
-        set.free.scan_one(PACKETS, around(set.free.longest), scratch, found);
+        set.free.scan_one(PACKETS, (around(set.free.longest), 0), scratch, found);
         let head = &set.heads[PACKETS];
         head.scan(around(head.longest), scratch, found);
     }
@@ -216,17 +223,16 @@ impl Set {
         of_streams: impl Iterator<Item = &'r (RuleIndex, &'r Rule)>,
     ) -> Result<Self, MatcherError> {
         let mut heads: [BTreeMap<_, Vec<_>>; 2] = Default::default();
-        let mut free: BTreeMap<_, [Vec<_>; 2]> = BTreeMap::new();
+        let mut free: BTreeMap<_, [Vec<Placed>; 2]> = BTreeMap::new();
         let all = of_packets.map(|it| (PACKETS, it)).chain(of_streams.map(|it| (STREAMS, it)));
         for (what, (index, rule)) in all {
             let Some(fast) = &rule.fast else { continue };
             let pattern = Pattern::of(fast);
-            let is_near = end_of(rule, fast).is_some_and(|end| end <= HEAD_LEN);
-            let wanted = match is_near {
-                true => heads[what].entry(pattern).or_default(),
-                false => &mut free.entry(pattern).or_default()[what],
-            };
-            wanted.push(*index);
+            let end = end_of(rule, fast).unwrap_or(u64::MAX);
+            match end <= HEAD_LEN {
+                true => heads[what].entry(pattern).or_default().push(*index),
+                false => free.entry(pattern).or_default()[what].push((*index, end)),
+            }
         }
         let [packets, streams] = heads;
         let heads = [Group::compile(packets)?, Group::compile(streams)?];
@@ -235,31 +241,44 @@ impl Set {
 }
 
 impl Shared {
-    fn compile(wanted: BTreeMap<Pattern, [Vec<RuleIndex>; 2]>) -> Result<Self, MatcherError> {
+    fn compile(wanted: BTreeMap<Pattern, [Vec<Placed>; 2]>) -> Result<Self, MatcherError> {
         let (patterns, rules): (Vec<Pattern>, Vec<_>) = wanted.into_iter().unzip();
         let longest = patterns.iter().map(|it| it.bytes.len()).max().unwrap_or_default();
         Ok(Self { patterns: Patterns::compile(&patterns)?, rules, longest })
     }
 
-    fn scan(&self, bytes: &[u8], scratch: &mut Scratch, [packets, streams]: Both<'_>) {
-        self.patterns.scan(bytes, scratch, &mut |pattern| {
+    /// `bytes` stand behind `before` others of their stream. A rule about streams is none whose
+    /// pattern stands where it cannot count: it would wait for more.
+    fn scan(
+        &self,
+        (bytes, before): (&[u8], u64),
+        scratch: &mut Scratch,
+        [packets, streams]: Both<'_>,
+    ) {
+        self.patterns.scan_ends(bytes, scratch, &mut |pattern, end| {
             let [of_packets, of_streams] = &self.rules[pattern as usize];
-            packets.extend_from_slice(of_packets);
-            streams.extend_from_slice(of_streams);
+            packets.extend(of_packets.iter().map(|it| it.0));
+            streams.extend(placed(of_streams, before + end));
         });
     }
 
     fn scan_one(
         &self,
         what: usize,
-        bytes: &[u8],
+        (bytes, before): (&[u8], u64),
         scratch: &mut Scratch,
         found: &mut Vec<RuleIndex>,
     ) {
-        self.patterns.scan(bytes, scratch, &mut |pattern| {
-            found.extend_from_slice(&self.rules[pattern as usize][what]);
+        self.patterns.scan_ends(bytes, scratch, &mut |pattern, end| {
+            let end = if what == STREAMS { before + end } else { 0 };
+            found.extend(placed(&self.rules[pattern as usize][what], end));
         });
     }
+}
+
+/// The rules whose pattern may end there.
+fn placed(rules: &[Placed], end: u64) -> impl Iterator<Item = RuleIndex> {
+    rules.iter().filter(move |it| end <= it.1).map(|it| it.0)
 }
 
 /// The last `new` bytes of `window`, and those before that a pattern which ends there may begin in.
@@ -337,8 +356,18 @@ fn fits(rule: &Rule, side: Direction, place: usize) -> bool {
     is_spoken && (ports.contains(port) || (header.is_both_ways && others.contains(port)))
 }
 
+/// Where a rule's fast pattern ends at the latest, of those that are looked for in payloads.
+pub(crate) fn fast_end(rule: &Rule) -> u64 {
+    let is_of_payload = |it: &&FastPattern| {
+        let key = &rule.buffers[it.test].key;
+        key.buffer == Buffer::Payload && key.transforms.is_empty()
+    };
+    let fast = rule.fast.as_ref().filter(is_of_payload);
+    fast.and_then(|it| end_of(rule, it)).unwrap_or(u64::MAX)
+}
+
 /// Where the fast pattern ends at the latest, from the beginning of what is looked at.
-pub(crate) fn end_of(rule: &Rule, fast: &FastPattern) -> Option<u64> {
+fn end_of(rule: &Rule, fast: &FastPattern) -> Option<u64> {
     let ends = |content: &Content| {
         let offset = match content.offset {
             Some(Value::Fixed(offset)) => offset,

@@ -16,7 +16,7 @@ use crate::frame::{AskedFrames, Frame, FrameKind};
 use crate::hosts::Hosts;
 use crate::matcher::{MatcherError, Pattern, Patterns, Scratch};
 use crate::packet::{Gist, View};
-use crate::payload::{Group, PayloadGroups, end_of};
+use crate::payload::{Group, PayloadGroups};
 use crate::rule::{
     Action, BitScope, BitTest, BitVerb, Buffer, BufferKey, FlowTest, HeaderTest, Hook, Protocol,
     Rule, RuleIndex,
@@ -38,8 +38,6 @@ pub struct RuleSet {
     frame_groups: [Vec<(BufferKey, Group)>; 2],
     /// Of each rule.
     prechecks: Vec<Precheck>,
-    /// Of each rule, where its fast pattern ends at the latest in a payload or a stream.
-    fast_ends: Vec<u64>,
     asked_frames: AskedFrames,
     bare: Bare,
     needs: Needs,
@@ -225,7 +223,6 @@ impl RuleSet {
         let message_groups = [of_clients, of_servers];
         let frame_groups = [to_server, to_client];
         let prechecks = rules.iter().map(|it| Precheck::of(it).1).collect();
-        let fast_ends = rules.iter().map(fast_end).collect();
         let mut asked_frames = AskedFrames::default();
         rules.iter().for_each(|it| asked_frames.add(it));
         let lets_pass = rules.iter().any(|it| it.action == Action::Pass);
@@ -239,7 +236,6 @@ impl RuleSet {
             message_groups,
             frame_groups,
             prechecks,
-            fast_ends,
             asked_frames,
             bare,
             needs,
@@ -352,12 +348,6 @@ impl RuleSet {
     /// Those that may be in what a side sends.
     pub(crate) fn message_groups(&self, side: usize) -> &[(BufferKey, Group)] {
         &self.message_groups[side]
-    }
-
-    /// Leaves those of `rules` whose fast pattern may count where it ends behind the first `from`
-    /// bytes of a stream: the others cannot match there, and would wait for more.
-    pub(crate) fn keep_placed(&self, from: u64, rules: &mut Vec<RuleIndex>) {
-        rules.retain(|it| from < self.fast_ends[it.0 as usize]);
     }
 
     /// Leaves those of `rules` that a packet of such ports may match.
@@ -487,11 +477,6 @@ impl Bare {
             (self.by_source.of(source), self.by_destination.of(destination));
         by_source.iter().chain(by_destination).copied()
     }
-}
-
-fn fast_end(rule: &Rule) -> u64 {
-    let fast = rule.fast.as_ref().filter(|it| rule.buffers[it.test].key == payload_key());
-    fast.and_then(|it| end_of(rule, it)).unwrap_or(u64::MAX)
 }
 
 /// Groups of fast patterns: of messages, of frames - each of clients, of servers - and of packets.

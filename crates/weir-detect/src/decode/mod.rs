@@ -94,8 +94,8 @@ impl Walk {
                 },
                 0x0806 => return self.arp(inner),
                 0x894f => return self.nsh(inner),
-                // RARP, bridging and RoCE are known, lengths are no type.
-                0x8035 | 0x6558 | 0x8915 | 0x0000..0x0600 => return,
+                // Bridging and RoCE are known, lengths are no type.
+                0x6558 | 0x8915 | 0x0000..0x0600 => return,
                 _ if unknown == Event::VntagUnknownType => {
                     return self.0.extend([unknown, Event::EthernetUnknownType]);
                 }

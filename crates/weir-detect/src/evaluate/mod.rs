@@ -39,7 +39,7 @@ use crate::digest::FileDigests;
 use crate::flow::Flow;
 use crate::hosts::Hosts;
 use crate::inspect::{Bytes, Replaced, Texts, Variables};
-use crate::matcher::{MatcherError, SOUGHT_MAX, Scratch};
+use crate::matcher::{MatcherError, Scratch};
 use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
@@ -602,8 +602,6 @@ impl Evaluator {
             let of_what = (scene.direction, scene.kind(flow));
             scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
         }
-        let scanned = (new + SOUGHT_MAX).min(window.0.len());
-        scene.rules.keep_placed(window.1 + (window.0.len() - scanned) as u64, candidates);
         conversation.renew(side, candidates);
         let gist = scene.view.gist(scene.direction, flow.is_established);
         scene.rules.bare().of_streams(gist, candidates);

@@ -10,7 +10,9 @@ use crate::flow::Flow;
 use crate::inspect::Bytes;
 use crate::matcher::SOUGHT_MAX;
 use crate::packet::View;
+use crate::payload::fast_end;
 use crate::rdma::operation::Piece;
+use crate::rule::Rule;
 use crate::ruleset::RuleSet;
 
 impl Evaluator {
@@ -58,9 +60,11 @@ impl Evaluator {
             let of_what = (scene.direction, scene.kind(flow));
             let Self { candidates, scratch, .. } = self;
             rules.payloads().scan_border(of_what, (window, new), scratch, candidates);
-            candidates.retain(|it| rules.rule(*it).is_of_operation());
+            // Where a pattern cannot count, its rule would wait for more.
             let scanned = (new + SOUGHT_MAX).min(window.len());
-            rules.keep_placed(before + (window.len() - scanned) as u64, candidates);
+            let from = before + (window.len() - scanned) as u64;
+            let may_count = |it: &Rule| it.is_of_operation() && from < fast_end(it);
+            candidates.retain(|it| may_count(rules.rule(*it)));
             candidates.extend_from_slice(operation.waiting());
             self.settle(scene);
             let view = &View { operation: Some(operation.head()), ..*scene.view };

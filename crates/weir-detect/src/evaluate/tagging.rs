@@ -52,10 +52,11 @@ impl PutTag {
 /// Puts a tag, once more where it is there.
 fn put(tags: &mut Vec<PutTag>, rule: RuleIndex, limit: TagLimit, now: Time) {
     let tag = PutTag { rule, limit, since: now, packets: 0, bytes: 0, is_new: true };
-    match tags.iter_mut().find(|it| (it.rule, it.limit) == (rule, limit)) {
-        Some(known) => *known = PutTag { is_new: false, ..tag },
-        None if tags.len() < TAGS_MAX => tags.push(tag),
-        None => {}
+    let known = tags.iter_mut().find(|it| (it.rule, it.limit) == (rule, limit));
+    if let Some(known) = known {
+        *known = PutTag { is_new: known.is_new, ..tag };
+    } else if tags.len() < TAGS_MAX {
+        tags.push(tag);
     }
 }
 

@@ -154,6 +154,12 @@ impl Patterns {
 
     /// Calls `found` with the index of every pattern that `data` contains, once each.
     pub fn scan(&self, data: &[u8], scratch: &mut Scratch, found: &mut dyn FnMut(u32)) {
+        self.scan_ends(data, scratch, &mut |pattern, _| found(pattern));
+    }
+
+    /// Calls `found` with the index of every pattern that `data` contains, once each, and how many
+    /// bytes there are to the end of where it stands first.
+    pub fn scan_ends(&self, data: &[u8], scratch: &mut Scratch, found: &mut dyn FnMut(u32, u64)) {
         let (Some(database), Some(memory)) = (self.database, scratch.memory) else { return };
         let Ok(length) = c_uint::try_from(data.len()) else { return };
         let mut found = found;
@@ -186,14 +192,14 @@ impl Drop for Patterns {
 unsafe extern "C" fn on_match(
     id: c_uint,
     _from: c_ulonglong,
-    _to: c_ulonglong,
+    to: c_ulonglong,
     _flags: c_uint,
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: `scan` passes a pointer to its own `found`, which lives through the scan and is
     // used by nothing else meanwhile.
-    let found = unsafe { &mut *context.cast::<&mut dyn FnMut(u32)>() };
-    found(id);
+    let found = unsafe { &mut *context.cast::<&mut dyn FnMut(u32, u64)>() };
+    found(id, to);
     0
 }
 

@@ -30,7 +30,8 @@ fn is_ours(group: u32) -> bool {
 }
 
 /// Refuses TLS keys and configurations of OpenVPN's servers that others may read, and a
-/// configuration file at `path` that others may read though a key stands in it. Files that are absent are somebody else's finding.
+/// configuration file at `path` that others may read though a key stands in it. Files that are
+/// absent are somebody else's finding.
 pub(super) fn check(path: &Path, settings: &Settings, problems: &mut Problems) {
     if settings.associations().any(|it| it.key.is_inline()) {
         refuse(path, "a key stands in it, and it", problems);

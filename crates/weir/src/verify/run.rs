@@ -223,17 +223,7 @@ fn options(case: &Case) -> Options {
     events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
     let types = types(case);
     if let Some(types) = &types {
-        let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
-        events.flow = has("flow");
-        events.netflow = has("netflow");
-        events.arp = has("arp");
-        let tagged = settings(Some(types), "alert", "tagged-packets");
-        events.tagged = tagged.is_some_and(is_yes) || !case.has_settings;
-        events.applications = applications(case, types);
-        events.anomaly = anomalies(types).unwrap_or_default();
-        let drop = types.iter().find_map(|it| it.get("drop"));
-        events.drops = has("drop");
-        events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
+        choose(&mut events, case, types);
     }
     Options {
         digests: file_digests(types.as_deref()),
@@ -284,6 +274,21 @@ fn options(case: &Case) -> Options {
         events,
         ..Options::default()
     }
+}
+
+/// The kinds of events that its settings name.
+fn choose(events: &mut Events, case: &Case, types: &[Value]) {
+    let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
+    events.flow = has("flow");
+    events.netflow = has("netflow");
+    events.arp = has("arp");
+    let tagged = settings(Some(types), "alert", "tagged-packets");
+    events.tagged = tagged.is_some_and(is_yes) || !case.has_settings;
+    events.applications = applications(case, types);
+    events.anomaly = anomalies(types).unwrap_or_default();
+    let drop = types.iter().find_map(|it| it.get("drop"));
+    events.drops = has("drop");
+    events.first_drops = drop.is_none_or(|it| it["flows"] != "all");
 }
 
 /// Applications that are not looked for, or not taken apart. Where a test has no settings, those of

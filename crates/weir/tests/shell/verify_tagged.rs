@@ -62,8 +62,9 @@ fn arp(operation: u8) -> Vec<u8> {
 fn requests_and_answers_of_arp_are_told_and_what_is_odd_about_it_is_odd_of_a_stream() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("decoding/arp");
     std::fs::create_dir_all(&folder).unwrap();
-    let settings = "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      types:\n        \
-                    - arp\n        - anomaly:\n            types: {decode: yes, stream: yes}\n";
+    let settings = "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      \
+                    types:\n      - arp\n      - anomaly:\n          \
+                    types: {decode: yes, stream: yes}\n";
     std::fs::write(folder.join("suricata.yaml"), settings).unwrap();
     let frames: Vec<Vec<u8>> = [1, 2, 3, 4, 5].map(arp).into();
     let ends = "arp.hw_type: ethernet, arp.proto_type: ipv4, arp.src_mac: '02:00:00:00:00:01', \

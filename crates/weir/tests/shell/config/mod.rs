@@ -445,12 +445,14 @@ fn secrets_in_files_that_others_may_read_are_refused() {
     set(&key, 0o600);
     assert_eq!(load(0o644), Ok(()), "the configuration itself holds no secret");
 
-    let server = directory.path().join("server-1.conf");
+    let folder = directory.path().join("tunnels");
+    std::fs::create_dir(&folder).unwrap();
+    let server = folder.join("server-1.conf");
     std::fs::write(&server, "<key>").unwrap();
     let tunnel = "server = \"server-1.conf\"\ndevice = \"weir-ovpn1\"\nport = 1194\n\
                   networks = [\"10.9.0.0/24\"]\nmtu = 1400\n";
-    std::fs::write(directory.path().join("tunnel-1.toml"), tunnel).unwrap();
-    let folder = directory.path().display();
+    std::fs::write(folder.join("tunnel-1.toml"), tunnel).unwrap();
+    let folder = folder.display();
     let text = format!("{HEAD}{ADDRESS}[pair.openvpn]\ntunnels = \"{folder}\"\n");
     std::fs::write(&file, text).unwrap();
     set(&server, 0o644);
