@@ -136,10 +136,12 @@ impl Conversation {
         let is_bare = seen & (flags::ACK | flags::SYN) == 0;
         // Some receivers take what comes with a SYN: the other side's answer tells (RFC 7413 s3).
         let is_early = view.has_early_data() || (limits.sees_all && self.may_begin(side));
-        if is_bare || seen & flags::RST != 0 || (is_syn && !is_early) {
+        let is_reset = seen & flags::RST != 0;
+        if is_bare || is_reset || (is_syn && !is_early) {
             // What comes with a RST, or acknowledges nothing (RFC 9293 s3.10.7.4), no receiver
-            // takes in; it is looked at as a packet.
-            let (is_part, is_unacceptable) = (!is_syn, is_bare);
+            // takes in; it is looked at as a packet, what comes with a RST for streams too: that
+            // may be words to who reads it (s3.5.3), and Suricata has them in the stream.
+            let (is_part, is_unacceptable) = (!is_syn && !is_reset, is_bare);
             return Some(Progress { is_part, is_unacceptable, ..Progress::default() });
         }
         self.has_early_answer |= side == 1 && is_syn;

@@ -44,9 +44,14 @@ impl PutTag {
         match self.limit {
             TagLimit::Packets(limit) => self.packets <= limit,
             TagLimit::Bytes(limit) => self.bytes <= limit,
-            TagLimit::Seconds(limit) => now.since_ns(self.since) / 1_000_000_000 <= limit,
+            // Of the clock's seconds, as in Suricata.
+            TagLimit::Seconds(limit) => seconds(now).saturating_sub(seconds(self.since)) <= limit,
         }
     }
+}
+
+fn seconds(time: Time) -> u64 {
+    time.0 / 1_000_000_000
 }
 
 /// Puts a tag, once more where it is there.

@@ -468,3 +468,18 @@ fn an_end_that_may_not_have_arrived_ends_no_look() {
     bench.client(b"GET /attack HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(bench.alerted(), [1]);
 }
+
+#[test]
+fn what_comes_with_a_reset_is_looked_at_by_itself() {
+    let rules = "alert tcp any any -> any any (content:\"Denied\"; sid:1;)\n\
+                 alert tcp-stream any any -> any any (content:\"Denied\"; sid:2;)\n\
+                 alert tcp-pkt any any -> any any (content:\"Denied\"; sid:3;)\n\
+                 alert tcp any any -> any any (content:\"Access Denied\"; sid:4;)";
+    let mut bench = Bench::new(rules);
+    bench.connect();
+    bench.client(b"Access ");
+    bench.tcp(Direction::Initiator, 0x14, b"Denied");
+    let mut found = bench.alerted();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3]);
+}
