@@ -527,6 +527,11 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Whether it ends its connection at once.
+    pub(crate) fn is_reset(&self) -> bool {
+        matches!(self.transport(), Transport::Tcp { flags, .. } if flags & flags::RST != 0)
+    }
+
     /// Whether a TCP segment says that there are urgent data (RFC 9293 s3.8.5). With a pointer of
     /// 0, Linux takes its first byte for urgent.
     pub(crate) fn is_urgent(&self) -> bool {

@@ -43,7 +43,7 @@ use crate::matcher::{MatcherError, Scratch};
 use crate::packet::View;
 use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
-use crate::rule::{Buffer, Protocol, RuleIndex, Speaks, Speech};
+use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Speaks, Speech};
 use crate::ruleset::RuleSet;
 use crate::state::{HostBits, Thresholds};
 
@@ -445,6 +445,9 @@ impl Evaluator {
             self.look_at_hosts(flow, scene, alerts, decision)?;
         }
         let replaces = !self.limits.waits_for_acknowledgment;
+        // What comes with a RST is none of the stream.
+        let is_alone =
+            |rule: &Rule| !(is_part || view.is_reset() && rule.flow.only_stream == Some(true));
         self.each(flow, scene, alerts, decision, &|rule| {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);
             let is_here = match rule.is_of_application() {
@@ -452,7 +455,7 @@ impl Evaluator {
                 true => rule.is_of_spoken() || is_udp || needs_packet,
                 _ if rule.has_payload() && view.payload.is_empty() => false,
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
-                false => needs_packet || !is_part || !rule.has_payload(),
+                false => needs_packet || is_alone(rule) || !rule.has_payload(),
             };
             let is_here = is_here && !rule.joins_hosts() && (is_first || !rule.is_of_addresses());
             is_here.then_some(Sight {

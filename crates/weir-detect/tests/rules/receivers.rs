@@ -474,7 +474,8 @@ fn what_comes_with_a_reset_is_looked_at_by_itself() {
     let rules = "alert tcp any any -> any any (content:\"Denied\"; sid:1;)\n\
                  alert tcp-stream any any -> any any (content:\"Denied\"; sid:2;)\n\
                  alert tcp-pkt any any -> any any (content:\"Denied\"; sid:3;)\n\
-                 alert tcp any any -> any any (content:\"Access Denied\"; sid:4;)";
+                 alert tcp any any -> any any (content:\"Access Denied\"; sid:4;)\n\
+                 alert tcp any any -> any any (flow:only_stream; content:\"Denied\"; sid:5;)";
     let mut bench = Bench::new(rules);
     bench.connect();
     bench.client(b"Access ");
