@@ -13,7 +13,7 @@ use crate::ruleset::RuleSet;
 
 /// Tags of one flow, or of one host, at most; further ones are not put.
 const TAGS_MAX: usize = 50;
-/// Hosts that have tags, at most; beyond, the one tagged longest ago has none any more.
+/// Hosts that have tags, at most; beyond, the one that has had some for longest loses them.
 const HOSTS_MAX: usize = 4096;
 
 /// A tag that a flow or a host has.
