@@ -11,6 +11,7 @@ use crate::dataset::Context;
 use crate::headers::Headers;
 use crate::packet::ports;
 use crate::rule::RuleIndex;
+use crate::ruleset::RuleSet;
 use crate::value::Object;
 
 /// Alerts that wait to be taken, at most; those beyond are counted and lost.
@@ -144,7 +145,7 @@ pub struct Alert {
     pub tunnel: Option<TunnelView>,
     /// The transaction that matched, of applications that are told in units.
     pub transaction: Option<TransactionView>,
-    /// What expressions of rules captured of the flow, the packet and for this alert.
+    /// What the rule's expressions captured for this alert.
     pub texts: Vec<Text>,
     /// What sets of values know of those that the rule found there (`dataset` in JSON).
     pub contexts: Vec<Context>,
@@ -159,6 +160,18 @@ pub struct Text {
     pub name: String,
     /// As captured, 1,024 bytes at most.
     pub bytes: Vec<u8>,
+}
+
+impl Text {
+    /// What was captured, by the number that rules have for its name.
+    pub(crate) fn named(
+        kept: TextScope,
+        (name, bytes): (u32, &[u8]),
+        rules: &RuleSet,
+    ) -> Option<Self> {
+        let name = rules.bit_name(name)?.strip_prefix("text ")?.to_owned();
+        Some(Self { kept, name, bytes: bytes.to_vec() })
+    }
 }
 
 /// How long a text that was captured is kept.

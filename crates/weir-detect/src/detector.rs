@@ -10,7 +10,7 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Network, Parsed, Transport};
 
-use crate::alert::Alerts;
+use crate::alert::{Alerts, Text};
 use crate::application::Expected;
 use crate::behaviour::{Flood, Watcher};
 use crate::checksums;
@@ -93,6 +93,8 @@ pub struct Marks {
     /// The last entropy of each buffer that they asked for, in bits a byte, by the names that
     /// Suricata's events have.
     pub entropies: Vec<(String, f64)>,
+    /// What their expressions captured of the flow, and of the packet at hand.
+    pub texts: Vec<Text>,
 }
 
 /// What is to become of a packet.

@@ -215,6 +215,12 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
     }
 
+    /// Nobody is told of alerts about the packet at hand: they are no alerts of its flow.
+    pub fn take_back_alerts(&self, detector: &mut Detector, packet: &Packet<'_>) {
+        let slot = self.entries.get(&self.key(packet).0).map(|it| it.slot);
+        slot.into_iter().for_each(|it| detector.take_back_alerts(it));
+    }
+
     /// Whether a packet's side speaks HTTP/1, and has ended a message with it.
     pub fn has_ended_message(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
         let (key, from_first) = self.key(packet);

@@ -1,21 +1,26 @@
 //! What the table of flows asks of a flow.
 
 use super::{Detector, Direction, Marks};
-use crate::alert::FlowView;
+use crate::alert::{FlowView, Text, TextScope};
 use crate::flow::{Flow, FlowSlot};
 use crate::record::FlowRecord;
 use crate::rule::Buffer;
 
 impl Detector {
-    /// What rules have noted of a packet's flow, as far as it takes effect.
+    /// What rules have noted of a packet's flow, as far as it takes effect, and captured of it
+    /// and of the packet.
     pub(crate) fn marks(&self, slot: FlowSlot) -> Marks {
         let flow = self.flows.taken(slot);
-        flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits()))
+        let mut marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits()));
+        marks.texts.extend(self.evaluator.texts_of_packet(&self.rules));
+        marks
     }
 
     fn marks_of(&self, flow: &Flow, bits: &[u32]) -> Marks {
         let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
         let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
+        let captured =
+            |it: &(u32, Vec<u8>)| Text::named(TextScope::Flow, (it.0, &it.1), &self.rules);
         Marks {
             bits: bits.iter().filter_map(|it| name(*it)).collect(),
             counters: flow
@@ -24,6 +29,7 @@ impl Detector {
                 .filter_map(|it| Some((counter(it.0)?, it.1)))
                 .collect(),
             entropies: flow.entropies().iter().map(|it| (name_in_events(it.0), it.1)).collect(),
+            texts: flow.texts.iter().filter_map(captured).collect(),
         }
     }
 
@@ -40,6 +46,13 @@ impl Detector {
             flow.is_passed |= flow.take_effect((side, u64::MAX), false, &limits).is_some();
         }
         flow.is_passed
+    }
+
+    /// Nobody is told of alerts about the packet at hand.
+    pub(crate) fn take_back_alerts(&mut self, slot: FlowSlot) {
+        let was_alerted = self.evaluator.was_alerted;
+        let flow = self.flows.taken_mut(slot);
+        flow.into_iter().for_each(|it| it.told.is_alerted = was_alerted);
     }
 
     /// Whether it was looked for what is spoken in a flow, in vain.

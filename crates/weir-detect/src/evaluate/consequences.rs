@@ -323,17 +323,16 @@ impl Evaluator {
         }
     }
 
-    /// Texts that are told with an alert.
-    fn texts(&self, flow: &Flow, rules: &RuleSet) -> Vec<Text> {
-        let of_flow = flow.texts.iter().map(|it| (TextScope::Flow, it.0, &it.1));
-        let of_packet = self.of_packet.iter().map(|it| (TextScope::Packet, it.0, &it.1));
+    /// Texts that are told with an alert alone.
+    fn texts(&self, rules: &RuleSet) -> Vec<Text> {
         let own = self.captured.iter().filter(|it| it.0 == TextScope::Alert);
-        let own = own.map(|it| (it.0, it.1, &it.2));
-        let named = of_flow.chain(of_packet).chain(own).filter_map(|(kept, name, bytes)| {
-            let name = rules.bit_name(name)?.strip_prefix("text ")?.to_owned();
-            Some(Text { kept, name, bytes: bytes.clone() })
-        });
-        named.collect()
+        own.filter_map(|it| Text::named(it.0, (it.1, &it.2), rules)).collect()
+    }
+
+    /// Texts that rules captured of the packet at hand.
+    pub(crate) fn texts_of_packet(&self, rules: &RuleSet) -> Vec<Text> {
+        let texts = self.of_packet.iter();
+        texts.filter_map(|it| Text::named(TextScope::Packet, (it.0, &it.1), rules)).collect()
     }
 
     fn tell(
@@ -357,7 +356,7 @@ impl Evaluator {
         };
         let transaction = told.or_else(|| self.tell_of(sight, number));
         let is_stream = sight.is_stream;
-        let texts = self.texts(flow, scene.rules);
+        let texts = self.texts(scene.rules);
         let contexts = self.sets.found().to_vec();
         let alert = alert(index, blocked, flow, scene);
         // Rules about packets hear later of what is spoken.

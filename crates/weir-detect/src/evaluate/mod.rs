@@ -146,7 +146,7 @@ pub(crate) struct Evaluator {
     /// The first rule that put bits since then.
     first_putter: RuleIndex,
     /// There were alerts of the flow before the packet at hand.
-    was_alerted: bool,
+    pub(crate) was_alerted: bool,
     /// The alerts of the packet at hand are those from here on.
     first_alert: usize,
     /// The packet at hand has brought its stream further.

@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
-use weir_detect::alert::Text;
 use weir_detect::headers::Headers;
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
     Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FlowTable, LoadReport,
-    Packet, Refusal, RuleIndex, RuleSet, TextScope, Vlans,
+    Packet, Refusal, RuleIndex, RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -323,6 +322,9 @@ impl<W: Write> Look<W> {
         let fate = self.exception(layer, &packet);
         self.is_answered = matches!(fate, Some(Fate::Rejected(_) | Fate::Answered));
         if let Some(fate @ (Fate::Dropped(_) | Fate::Rejected(_) | Fate::Bypassed)) = fate {
+            if !alerts.is_empty() {
+                self.flows.take_back_alerts(&mut self.detector, &packet);
+            }
             self.unseen(now, layer, &packet, fate);
             self.ended();
             return;
@@ -397,7 +399,7 @@ impl<W: Write> Look<W> {
         if let Some(view) = self.flows.view(&self.detector, packet).filter(|_| layer.has_flow()) {
             sink::put_flow_id(&mut event, &view);
         }
-        self.put_marks(&mut event, packet, &[]);
+        self.put_marks(&mut event, packet);
         eve::put_packet(&mut event, layer, self.capture_link);
         self.push(event);
     }
@@ -467,7 +469,7 @@ impl<W: Write> Look<W> {
             false => None,
         };
         let own = layer.parsed.payload(layer.bytes);
-        self.put_marks(&mut event, packet, &alert.texts);
+        self.put_marks(&mut event, packet);
         if alert.application.is_none() && self.options.tells_failed {
             let has_failed = self.flows.has_failed(&self.detector, packet);
             has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
@@ -522,22 +524,13 @@ impl<W: Write> Look<W> {
         }
         odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
-        self.put_marks(&mut event, packet, &[]);
+        self.put_marks(&mut event, packet);
         Some(event)
     }
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.
-    fn put_marks(&self, event: &mut Event, packet: &Packet<'_>, texts: &[Text]) {
+    fn put_marks(&self, event: &mut Event, packet: &Packet<'_>) {
         event.extend(eve::noted(self.flows.marks(&self.detector, packet)));
-        for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
-            let texts = texts.iter().filter(|it| it.kept == kept);
-            let texts =
-                texts.map(|it| json!({ it.name.as_str(): weir_detect::printable(&it.bytes) }));
-            let texts: Vec<_> = texts.collect();
-            if !texts.is_empty() {
-                event.entry("metadata").or_insert(json!({}))[name] = texts.into();
-            }
-        }
     }
 
     /// A packet went no further.
@@ -581,7 +574,7 @@ impl<W: Write> Look<W> {
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));
         }
-        self.put_marks(&mut event, packet, &[]);
+        self.put_marks(&mut event, packet);
         let headers = Headers::of(layer.bytes, &layer.parsed);
         event.insert("drop".into(), sink::drop_object(&headers, reason));
         let blocking = |it: &&Alert| it.blocked != Blocked::No;

@@ -8,9 +8,8 @@ use std::path::Path;
 
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
-use weir_detect::Marks;
 use weir_detect::alert::End;
-use weir_detect::printable;
+use weir_detect::{Marks, TextScope, printable};
 use weir_store::sink::eve;
 pub use weir_store::sink::eve_record::{
     Event, anomaly_object, application, flow, http, netflow, stats, unit,
@@ -197,6 +196,14 @@ pub fn noted(marks: Marks) -> Event {
         let number = |it: f64| if it.fract() == 0.0 { json!(it as u64) } else { json!(it) };
         let entropies = marks.entropies.into_iter().map(|it| (it.0, number(it.1)));
         metadata.insert("entropy".into(), Value::Object(entropies.collect()));
+    }
+    for (name, kept) in [("flowvars", TextScope::Flow), ("pktvars", TextScope::Packet)] {
+        let texts = marks.texts.iter().filter(|it| it.kept == kept);
+        let texts = texts.map(|it| json!({ it.name.as_str(): printable(&it.bytes) }));
+        let texts: Vec<_> = texts.collect();
+        if !texts.is_empty() {
+            metadata.insert(name.into(), texts.into());
+        }
     }
     for (name, object) in [("traffic", traffic), ("metadata", metadata)] {
         if !object.is_empty() {

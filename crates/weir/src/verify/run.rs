@@ -214,7 +214,7 @@ pub(super) fn text(path: &Path) -> Result<String> {
 /// How its capture is to be looked at, and what is told of it.
 fn options(case: &Case) -> Options {
     let usual = Anomalies { applayer: true, ..Anomalies::default() };
-    let mut events = Events { anomaly: usual, ..Events::default() };
+    let mut events = Events { anomaly: usual, drops: false, ..Events::default() };
     let eve = eve(case);
     let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
     events.applications.tls = Some(usual_tls(case, true));

@@ -90,6 +90,9 @@ impl Options {
             looks_into_encrypted: self.looks_into_encrypted,
             stream_depth: self.stream_depth,
             refuses_invalid: self.drops_invalid,
+            // A connection gets no further once it is dropped.
+            refuses_parser_errors: self.is_inline
+                && matches!(self.error_policy, Some(Exception::DropFlow | Exception::Reject)),
             checks_segments: self.checksums != Checksums::Trusted,
             as_suricata: AsSuricata {
                 looks_at_pieces: self.as_ips,
