@@ -145,7 +145,7 @@ pub struct Alert {
     pub tunnel: Option<TunnelView>,
     /// The transaction that matched, of applications that are told in units.
     pub transaction: Option<TransactionView>,
-    /// What the rule's expressions captured for this alert.
+    /// What the rule's expressions captured for this alert, and those so far of the packet.
     pub texts: Vec<Text>,
     /// What sets of values know of those that the rule found there (`dataset` in JSON).
     pub contexts: Vec<Context>,

@@ -78,6 +78,8 @@ pub(crate) struct Conversation {
     late: Vec<u64>,
     /// Transactions that the other side has brought further, for a side's next packet.
     later: [Vec<Unit>; 2],
+    /// All that a side has said was acknowledged when its last packet was looked at.
+    is_looked_through: [bool; 2],
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -269,7 +271,7 @@ impl Conversation {
             if seen & flags::FIN != 0 && ends(self) {
                 self.close(side, &mut progress);
             }
-            self.tell_odd(side, &mut progress.messages);
+            self.tell_odd(side, !view.payload.is_empty(), limits, &mut progress.messages);
             return progress;
         }
         let mut progress = Progress::from(taken);
@@ -290,7 +292,8 @@ impl Conversation {
         {
             connection.reset(side);
         }
-        self.tell_odd(side, &mut progress.messages);
+        let brings = !view.payload.is_empty() || seen & flags::FIN != 0;
+        self.tell_odd(side, brings, limits, &mut progress.messages);
         progress
     }
 
@@ -382,40 +385,6 @@ impl Conversation {
     /// Finds frames from here on: the stream begins.
     pub(crate) fn find_frames(&mut self) {
         self.framer = Some(Box::default());
-    }
-
-    /// What was odd, or told late, and not looked at with packets of a side before.
-    fn tell_odd(&mut self, side: usize, messages: &mut Vec<MessageUpdate>) {
-        messages.extend(self.put_off_before(side));
-        if side == 0 && !self.late.is_empty() {
-            messages
-                .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
-        }
-        let events = match &mut self.application {
-            Application::Http(connection) | Application::Websocket(connection, _) => {
-                for number in connection.take_odd(side) {
-                    if !messages.contains(&MessageUpdate::Http(number)) {
-                        messages.push(MessageUpdate::Http(number));
-                    }
-                }
-                return;
-            }
-            Application::Http2(connection) => {
-                for number in connection.take_odd(side) {
-                    if !messages.contains(&MessageUpdate::Http(number)) {
-                        messages.push(MessageUpdate::Http(number));
-                    }
-                }
-                return;
-            }
-            Application::Tls(session) => session.take_events(side),
-            Application::Ssh(session) => session.take_events(side),
-            Application::Dns(dns) => dns.take_events(),
-            _ => return,
-        };
-        if !events.is_empty() {
-            messages.push(MessageUpdate::Odd(events));
-        }
     }
 
     /// The last bytes of a side, and how many came before them.

@@ -1,6 +1,7 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
 mod later;
+mod notes;
 mod past;
 mod record;
 mod tcp;
@@ -31,6 +32,7 @@ use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 use later::Later;
 pub(crate) use later::{Effect, Waiting};
+pub(crate) use notes::{Change, Notes, put_text};
 pub(crate) use tcp::Tcp;
 
 /// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
@@ -104,19 +106,17 @@ pub(crate) struct Flow {
     pub(crate) session: Option<Box<Session>>,
     /// The last timestamp of each side's segments.
     timestamps: [Option<u32>; 2],
-    bits: Vec<u32>,
+    /// What rules have noted of it.
+    notes: Notes,
     /// What rules have done to it that is still to take effect.
     later: Option<Box<Later>>,
     /// Bits of transactions, each by the transaction's number, the oldest first.
     bits_of_transactions: VecDeque<(u64, u32)>,
-    integers: Vec<(u32, i64)>,
     /// What rules tag of it, and the rules whose tags are put with the packet at hand.
     pub(crate) tags: Vec<PutTag>,
     pub(crate) due_tags: Vec<RuleIndex>,
     /// The last entropy of each buffer that rules asked for; of none: of `base64_data`.
     entropies: Vec<(Option<Buffer>, f64)>,
-    /// Texts that rules captured, by their names.
-    pub(crate) texts: Vec<(u32, Vec<u8>)>,
     /// Set for TCP, where some rule looks at streams.
     pub(crate) conversation: Option<Box<Conversation>>,
     /// That of a successor, or of the connection before, which its packets are no part of now.
@@ -140,7 +140,7 @@ pub(crate) struct Flow {
     /// It is among those of [`Slab::listed`].
     is_listed: bool,
 }
-heap_size!(Flow { conversation, other, dialogue, operations, texts });
+heap_size!(Flow { conversation, other, dialogue, operations, notes });
 
 impl Flow {
     /// Bytes that it has carried since it was found out what it holds.
@@ -204,13 +204,11 @@ impl Flow {
     pub(crate) fn renew(&mut self) {
         self.is_looked_at = Default::default();
         self.is_drop_told = [false; 2];
-        self.bits.clear();
+        self.notes.clear();
         (self.later, self.frames) = (None, None);
         self.bits_of_transactions.clear();
-        self.integers.clear();
         self.entropies.clear();
         (self.tags, self.due_tags) = Default::default();
-        self.texts.clear();
         self.matched.clear();
         self.odd.clear();
         self.counts.clear();
@@ -441,19 +439,14 @@ impl Flow {
         }
     }
 
-    pub(crate) fn has_bit(&self, bit: u32) -> bool {
-        self.bits.contains(&bit)
+    /// What rules have noted of it, as those see it that look now.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
-    /// Sets or unsets a bit; whether there was room for it.
-    pub(crate) fn put_bit(&mut self, bit: u32, is_set: bool) -> bool {
-        match (self.bits.iter().position(|it| *it == bit), is_set) {
-            (Some(place), false) => _ = self.bits.swap_remove(place),
-            (None, true) if self.bits.len() == BITS_MAX => return false,
-            (None, true) => self.bits.push(bit),
-            _ => {}
-        }
-        true
+    /// Changes what is noted of it, for who looks now; whether there was room.
+    pub(crate) fn note(&mut self, change: &Change) -> bool {
+        self.notes.make(change)
     }
 
     pub(crate) fn transaction_has_bit(&self, number: u64, bit: u32) -> bool {
@@ -483,43 +476,6 @@ impl Flow {
     pub(crate) fn entropies(&self) -> &[(Option<Buffer>, f64)] {
         &self.entropies
     }
-
-    pub(crate) fn integers(&self) -> &[(u32, i64)] {
-        &self.integers
-    }
-
-    /// Keeps a text that a rule captured; whether there was room for it.
-    pub(crate) fn put_text(&mut self, name: u32, text: &[u8]) -> bool {
-        put_text(&mut self.texts, name, text)
-    }
-
-    pub(crate) fn integer(&self, name: u32) -> Option<i64> {
-        self.integers.iter().find(|(known, _)| *known == name).map(|it| it.1)
-    }
-
-    /// Puts an integer; whether there was room for it.
-    pub(crate) fn put_integer(&mut self, name: u32, value: i64) -> bool {
-        if let Some(place) = self.integers.iter_mut().find(|(known, _)| *known == name) {
-            place.1 = value;
-            return true;
-        }
-        let has_room = self.integers.len() < BITS_MAX;
-        if has_room {
-            self.integers.push((name, value));
-        }
-        has_room
-    }
-}
-
-/// Adds a text, or puts it in the place of the one of that name; whether there was room.
-pub(crate) fn put_text(texts: &mut Vec<(u32, Vec<u8>)>, name: u32, text: &[u8]) -> bool {
-    let has_room = texts.len() < TEXTS_MAX;
-    match texts.iter_mut().find(|it| it.0 == name) {
-        Some(known) => known.1 = text.to_vec(),
-        None if has_room => texts.push((name, text.to_vec())),
-        None => return false,
-    }
-    true
 }
 
 /// Flows by their slots.
@@ -634,12 +590,9 @@ impl Slab {
                 counts.filter_map(|it| Some((successors.rule(it.0)?, it.1, it.2))).collect();
             flow.later = None;
             (flow.tags, flow.due_tags) = Default::default();
-            flow.bits = flow.bits.drain(..).filter_map(bit).collect();
+            flow.notes.rename(successors);
             let named = std::mem::take(&mut flow.bits_of_transactions).into_iter();
             flow.bits_of_transactions = named.filter_map(|it| Some((it.0, bit(it.1)?))).collect();
-            flow.integers =
-                flow.integers.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
-            flow.texts = flow.texts.drain(..).filter_map(|it| Some((bit(it.0)?, it.1))).collect();
             flow.operations.iter_mut().for_each(|it| it.change_rules(successors));
             for conversation in [&mut flow.conversation, &mut flow.other].into_iter().flatten() {
                 conversation.change_rules(successors);
@@ -670,7 +623,7 @@ mod tests {
         let speak = |slab: &mut Slab, slot: &mut FlowSlot, bytes: u64, holds: usize| {
             let flow = slab.at(slot).unwrap();
             flow.bytes[0] += bytes;
-            flow.texts.push((0, vec![0; holds]));
+            flow.note(&Change::Text(0, vec![0; holds]));
             slab.weigh(*slot);
         };
         let mut slots = vec![FlowSlot::default(); 200];

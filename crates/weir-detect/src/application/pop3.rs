@@ -144,7 +144,7 @@ impl Pop3 {
         }
         unit.tells("pop3", exchange.object());
         self.waiting.push_back(exchange);
-        said.units.push(unit);
+        said.tell(unit);
     }
 
     fn answer(&mut self, line: &Line, said: &mut Said) {

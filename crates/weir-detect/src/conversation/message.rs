@@ -2,10 +2,11 @@
 
 use weir_wire::frame::Time;
 
-use super::Conversation;
+use super::{Application, Conversation};
 use crate::application::unit::Unit;
 use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
+use crate::detector::Limits;
 use crate::digest::Digests;
 use crate::frame::Frame;
 use crate::rule::{Buffer, Hook, MessageField, MessageTest, OF_HTTP, OF_TLS, Protocol, UnitTest};
@@ -27,6 +28,11 @@ pub(crate) enum MessageUpdate {
 }
 
 impl MessageUpdate {
+    /// Whether it is a unit about which something is odd.
+    fn is_odd(&self) -> bool {
+        matches!(self, Self::Unit(unit) if !unit.events.as_slice().is_empty())
+    }
+
     /// Of HTTP: the transaction's number.
     pub(super) fn transaction(self) -> Option<u64> {
         if let Self::Http(number) = self { Some(number) } else { None }
@@ -43,8 +49,62 @@ impl Conversation {
         self.later[side].append(&mut units);
     }
 
+    /// What was odd, or told late, and not looked at with packets of a side before; this one
+    /// `brings` bytes. What a server's answer shows is none of its request's, where that was looked
+    /// at before (Suricata).
+    pub(super) fn tell_odd(
+        &mut self,
+        side: usize,
+        brings: bool,
+        limits: &Limits,
+        messages: &mut Vec<MessageUpdate>,
+    ) {
+        let (length, acknowledged) = self.heard(side);
+        let was_looked_through =
+            std::mem::replace(&mut self.is_looked_through[side], acknowledged >= length);
+        let is_inline = limits.as_suricata.looks_at_pieces;
+        if is_inline && !brings {
+            return;
+        }
+        let is_past =
+            side == 0 && (is_inline || limits.waits_for_acknowledgment && was_looked_through);
+        let late = self.put_off_before(side);
+        messages.extend(late.filter(|it| !is_past || !it.is_odd()));
+        if side == 0 && !self.late.is_empty() {
+            messages
+                .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
+        }
+        let events = match &mut self.application {
+            Application::Http(connection) | Application::Websocket(connection, _) => {
+                for number in connection.take_odd(side) {
+                    let is_past = is_past
+                        && connection.transaction_of(number).is_none_or(|it| it.is_complete(0));
+                    if !is_past && !messages.contains(&MessageUpdate::Http(number)) {
+                        messages.push(MessageUpdate::Http(number));
+                    }
+                }
+                return;
+            }
+            Application::Http2(connection) => {
+                for number in connection.take_odd(side) {
+                    if !messages.contains(&MessageUpdate::Http(number)) {
+                        messages.push(MessageUpdate::Http(number));
+                    }
+                }
+                return;
+            }
+            Application::Tls(session) => session.take_events(side),
+            Application::Ssh(session) => session.take_events(side),
+            Application::Dns(dns) => dns.take_events(),
+            _ => return,
+        };
+        if !events.is_empty() {
+            messages.push(MessageUpdate::Odd(events));
+        }
+    }
+
     /// Those that were kept for the packet of a side that comes now.
-    pub(super) fn put_off_before(&mut self, side: usize) -> impl Iterator<Item = MessageUpdate> {
+    fn put_off_before(&mut self, side: usize) -> impl Iterator<Item = MessageUpdate> {
         let later = std::mem::take(&mut self.later[side]);
         later.into_iter().map(|it| MessageUpdate::Unit(Box::new(it)))
     }

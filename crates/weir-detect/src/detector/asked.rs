@@ -2,7 +2,7 @@
 
 use super::{Detector, Direction, Marks};
 use crate::alert::{FlowView, Text, TextScope};
-use crate::flow::{Flow, FlowSlot};
+use crate::flow::{Flow, FlowSlot, Notes};
 use crate::record::FlowRecord;
 use crate::rule::Buffer;
 
@@ -11,25 +11,25 @@ impl Detector {
     /// and of the packet.
     pub(crate) fn marks(&self, slot: FlowSlot) -> Marks {
         let flow = self.flows.taken(slot);
-        let mut marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits()));
+        let mut marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.notes_by_now()));
         marks.texts.extend(self.evaluator.texts_of_packet(&self.rules));
         marks
     }
 
-    fn marks_of(&self, flow: &Flow, bits: &[u32]) -> Marks {
+    fn marks_of(&self, flow: &Flow, notes: &Notes) -> Marks {
         let name = |it: u32| self.rules.bit_name(it).map(str::to_owned);
         let counter = |it: u32| Some(name(it)?.strip_prefix("integer ")?.to_owned());
         let captured =
             |it: &(u32, Vec<u8>)| Text::named(TextScope::Flow, (it.0, &it.1), &self.rules);
         Marks {
-            bits: bits.iter().filter_map(|it| name(*it)).collect(),
-            counters: flow
+            bits: notes.bits().iter().filter_map(|it| name(*it)).collect(),
+            counters: notes
                 .integers()
                 .iter()
                 .filter_map(|it| Some((counter(it.0)?, it.1)))
                 .collect(),
             entropies: flow.entropies().iter().map(|it| (name_in_events(it.0), it.1)).collect(),
-            texts: flow.texts.iter().filter_map(captured).collect(),
+            texts: notes.texts().iter().filter_map(captured).collect(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Detector {
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
         let limits = &self.evaluator.limits;
         let flow = self.flows.taken(slot);
-        let marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.bits_at_end()));
+        let marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.notes()));
         let narrates = self.evaluator.tells_of_applications();
         self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits, narrates) })
     }

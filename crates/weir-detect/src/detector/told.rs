@@ -140,6 +140,12 @@ impl Detector {
         self.evaluator.passed_by
     }
 
+    /// Whether the last packet brings nothing, and its sender's stream was acknowledged before: what
+    /// is told with it waits for no acknowledgment.
+    pub fn is_heard_out(&self) -> bool {
+        self.evaluator.is_heard_out
+    }
+
     /// Whether the last packet's payload is encrypted, so that no rule has seen it.
     pub fn is_opaque(&self) -> bool {
         self.evaluator.is_opaque

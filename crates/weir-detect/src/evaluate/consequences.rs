@@ -11,7 +11,7 @@ use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
 use crate::detector::{Decision, Detector, Direction, Unseen};
-use crate::flow::{Effect, Flow, put_text};
+use crate::flow::{Change, Effect, Flow, put_text};
 use crate::headers::Headers;
 use crate::packet::View;
 use crate::rdma::remote_key;
@@ -26,8 +26,6 @@ use crate::value::Object;
 
 /// Bytes of a text that is told with an alert, at most.
 const TEXT_LEN_MAX: usize = 2048;
-/// Counters of flows have so many bits.
-const WRAPS: i64 = u32::MAX as i64;
 
 impl Detector {
     /// Rules that would have dropped the last packet, if they were not only tried.
@@ -114,10 +112,10 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
-        self.keep_captured(flow);
+        self.puts_off = self.is_put_off(&sight);
+        self.keep_captured(flow, scene);
         self.sets.commit();
         self.keep_replaced((rule, index), sight);
-        self.puts_off = self.is_put_off(&sight);
         self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
@@ -310,23 +308,28 @@ impl Evaluator {
     }
 
     /// Keeps what the rule's expressions captured where the rule says.
-    fn keep_captured(&mut self, flow: &mut Flow) {
-        for (kept, name, text) in self.captured.iter() {
-            let has_room = match kept {
-                TextScope::Flow => flow.put_text(*name, text),
-                TextScope::Packet => put_text(&mut self.of_packet, *name, text),
-                TextScope::Alert => true,
-            };
-            self.counters.bits_lost += u64::from(!has_room);
+    fn keep_captured(&mut self, flow: &mut Flow, scene: &Scene<'_>) {
+        let captured = std::mem::take(&mut self.captured);
+        for (kept, name, text) in captured.iter() {
+            match kept {
+                TextScope::Flow => self.note(flow, scene, Change::Text(*name, text.to_vec())),
+                TextScope::Packet => {
+                    let has_room = put_text(&mut self.of_packet, *name, text);
+                    self.counters.bits_lost += u64::from(!has_room);
+                }
+                TextScope::Alert => {}
+            }
             // Rules that wait for a text may match now.
             self.bits_put = true;
         }
+        self.captured = captured;
     }
 
-    /// Texts that are told with an alert alone.
+    /// Texts that are told with an alert: its own, and those of the packet.
     fn texts(&self, rules: &RuleSet) -> Vec<Text> {
         let own = self.captured.iter().filter(|it| it.0 == TextScope::Alert);
-        own.filter_map(|it| Text::named(it.0, (it.1, &it.2), rules)).collect()
+        let own = own.filter_map(|it| Text::named(it.0, (it.1, &it.2), rules));
+        own.chain(self.texts_of_packet(rules)).collect()
     }
 
     /// Texts that rules captured of the packet at hand.
@@ -414,13 +417,13 @@ impl Evaluator {
 
     pub(super) fn bit_holds(&self, bit: &BitTest, flow: &Flow, scene: &Scene<'_>) -> bool {
         let is_set = |name: &u32| match bit.scope {
-            BitScope::Flow => flow.has_bit(*name),
+            BitScope::Flow => flow.notes().has_bit(*name),
             BitScope::Transaction => {
                 self.looked_at.is_some_and(|it| flow.transaction_has_bit(it, *name))
             }
             scope => self.host_bits.has(scene.now, *name, hosts(scope, scene.view)),
         };
-        let integer = || bit.names.first().and_then(|it| flow.integer(*it));
+        let integer = || bit.names.first().and_then(|it| flow.notes().integer(*it));
         match bit.verb {
             BitVerb::IsSet => bit.names.iter().any(is_set),
             BitVerb::IsNotSet => !bit.names.iter().all(is_set),
@@ -432,31 +435,30 @@ impl Evaluator {
         }
     }
 
+    /// Changes what is noted of the flow, for rules about packets once that takes effect.
+    fn note(&mut self, flow: &mut Flow, scene: &Scene<'_>, change: Change) {
+        if !self.put_off(flow, scene.direction, Effect::Note(change.clone())) {
+            flow.note_for_others(&change);
+        }
+        self.counters.bits_lost += u64::from(!flow.note(&change));
+    }
+
     fn put_bit(&mut self, bit: &BitTest, flow: &mut Flow, scene: &Scene<'_>) {
         let Some(name) = bit.names.first().copied() else { return };
         // Rules that ask for `xbits` had their turn before.
         self.bits_put |= !bit.is_x;
         let is_set = match (bit.verb, bit.scope) {
             (BitVerb::Put(value), _) => {
-                let value = amount(value, flow);
-                self.counters.bits_lost += u64::from(!flow.put_integer(name, value));
-                return;
+                return self.note(flow, scene, Change::Integer(name, amount(value, flow)));
             }
-            // In 32 bits, round and round.
             (BitVerb::Add(by), _) => {
-                let sum = flow.integer(name).unwrap_or_default() + amount(by, flow);
-                self.counters.bits_lost += u64::from(!flow.put_integer(name, sum & WRAPS));
-                return;
+                return self.note(flow, scene, Change::Add(name, amount(by, flow)));
             }
-            // Nothing is taken from a counter that is not there.
             (BitVerb::Subtract(by), _) => {
-                let Some(counter) = flow.integer(name) else { return };
-                let rest = counter - amount(by, flow);
-                self.counters.bits_lost += u64::from(!flow.put_integer(name, rest & WRAPS));
-                return;
+                return self.note(flow, scene, Change::Subtract(name, amount(by, flow)));
             }
             (BitVerb::Set, _) => true,
-            (BitVerb::Toggle, BitScope::Flow) => !flow.has_bit(name),
+            (BitVerb::Toggle, BitScope::Flow) => !flow.notes().has_bit(name),
             (BitVerb::Toggle, BitScope::Transaction) => {
                 !self.looked_at.is_some_and(|it| flow.transaction_has_bit(it, name))
             }
@@ -466,12 +468,7 @@ impl Evaluator {
             _ => false,
         };
         let has_room = match (bit.scope, is_set) {
-            (BitScope::Flow, _) => {
-                if !self.put_off(flow, scene.direction, Effect::Bit(name, is_set)) {
-                    flow.put_bit_for_others(name, is_set);
-                }
-                flow.put_bit(name, is_set)
-            }
+            (BitScope::Flow, _) => return self.note(flow, scene, Change::Bit(name, is_set)),
             (BitScope::Transaction, _) => {
                 if let Some(number) = self.looked_at {
                     flow.put_bit_of_transaction(number, name, is_set);
@@ -531,7 +528,7 @@ impl Blocked {
 fn amount(amount: Amount, flow: &Flow) -> i64 {
     match amount {
         Amount::Fixed(number) => number,
-        Amount::Counter(name) => flow.integer(name).unwrap_or_default(),
+        Amount::Counter(name) => flow.notes().integer(name).unwrap_or_default(),
     }
 }
 

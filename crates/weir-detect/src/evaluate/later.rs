@@ -63,7 +63,8 @@ impl Evaluator {
 
     /// Set where what a rule does on that sight waits.
     pub(super) fn is_put_off(&self, sight: &Sight<'_>) -> Option<bool> {
-        (self.heard.is_some() && sight.is_stream).then_some(sight.message.is_none())
+        let waits = self.heard.is_some() && !self.is_heard_out;
+        (waits && sight.is_stream).then_some(sight.message.is_none())
     }
 
     /// Puts it off, if what the rule at hand does waits; whether it does.

@@ -76,9 +76,9 @@ impl Evaluator {
         };
         let heard = (scene.direction, heard.acknowledged);
         flow.take_effect(heard, true, &self.limits);
-        flow.swap_bits();
+        flow.swap_notes();
         let outcome = self.look_at_packet(flow, scene, progress, alerts, decision);
-        flow.swap_bits();
+        flow.swap_notes();
         if outcome.is_break() {
             return outcome;
         }

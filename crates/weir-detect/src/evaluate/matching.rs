@@ -208,7 +208,7 @@ impl Evaluator {
     /// Whether a text that a rule before captured has what this one wants.
     fn text_holds(&self, test: &TextTest, flow: &Flow) -> bool {
         let kept = match test.kept {
-            TextScope::Flow => &flow.texts,
+            TextScope::Flow => flow.notes().texts(),
             _ => &self.of_packet,
         };
         let mut texts = kept.iter().filter(|it| it.0 == test.name);

@@ -100,6 +100,8 @@ pub(crate) struct Evaluator {
     is_mute: bool,
     /// Set where what rules about the stream do waits for its acknowledgment.
     heard: Option<later::HeardStream>,
+    /// The packet at hand brings nothing, and all before is acknowledged: nothing waits for more.
+    pub(crate) is_heard_out: bool,
     /// What the rule at hand does waits; with true, it is one about bytes, not about a message.
     puts_off: Option<bool>,
     /// Why the last packet is none of its stream, and is to go no further.
@@ -331,6 +333,7 @@ impl Evaluator {
             bits_put: false,
             first_putter: RuleIndex(u32::MAX),
             heard: None,
+            is_heard_out: false,
             puts_off: None,
             was_alerted: false,
             first_alert: 0,
@@ -370,6 +373,8 @@ impl Evaluator {
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
         self.heard = self.heard_of(flow, direction, view);
+        let is_all = |it: later::HeardStream| it.acknowledged >= it.length;
+        self.is_heard_out = view.payload.is_empty() && self.heard.is_some_and(is_all);
         let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;

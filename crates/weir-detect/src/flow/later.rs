@@ -1,9 +1,9 @@
 //! What rules about streams and messages do to a flow where these are looked at once their receiver
-//! has acknowledged them (docs/adr/0313): their alerts wait, and so do bits, `pass` and `drop`.
+//! has acknowledged them (docs/adr/0313): their alerts wait, and so do notes, `pass` and `drop`.
 
 use std::collections::VecDeque;
 
-use super::{BITS_MAX, Flow};
+use super::{Change, Flow, Notes};
 use crate::detector::{Direction, Limits};
 use crate::rule::{Buffer, RuleIndex};
 
@@ -11,9 +11,9 @@ use crate::rule::{Buffer, RuleIndex};
 const EFFECTS_MAX: usize = 1 << 8;
 
 /// What a rule does to a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
-    Bit(u32, bool),
+    Note(Change),
     Entropy(Option<Buffer>, f64),
     Pass(RuleIndex),
     Drop(RuleIndex),
@@ -21,7 +21,7 @@ pub(crate) enum Effect {
 }
 
 /// What waits, and for whom.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) effect: Effect,
     /// Whose bytes it is about, and where they end in the stream.
@@ -35,16 +35,16 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Later {
     effects: VecDeque<Waiting>,
-    /// The flow's bits as rules about packets see them meanwhile.
-    bits: Vec<u32>,
+    /// What is noted of the flow as rules about packets see it meanwhile.
+    notes: Notes,
 }
 
 impl Flow {
-    /// Puts an effect off until the bytes that it is about are acknowledged. A bit is put by the
-    /// caller besides, for who looks at messages.
+    /// Puts an effect off until the bytes that it is about are acknowledged. What is noted
+    /// the caller notes besides, for who looks at messages.
     pub(crate) fn put_off(&mut self, waiting: Waiting, limits: &Limits) {
-        let bits = &self.bits;
-        let new = || Box::new(Later { effects: VecDeque::new(), bits: bits.clone() });
+        let notes = &self.notes;
+        let new = || Box::new(Later { effects: VecDeque::new(), notes: notes.clone() });
         let later = self.later.get_or_insert_with(new);
         // Of a buffer the last counts.
         if let Effect::Entropy(buffer, _) = waiting.effect {
@@ -57,7 +57,7 @@ impl Flow {
             && let Some(oldest) = later.effects.pop_front()
         {
             match oldest.effect {
-                Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Note(change) => _ = later.notes.make(&change),
                 Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(_) => self.is_passed = true,
                 Effect::Drop(rule) => self.drop_by(rule, limits),
@@ -66,33 +66,28 @@ impl Flow {
         }
     }
 
-    /// Rules about packets are looked at from here on, or no more: their bits change places with
-    /// those that rules about messages see.
-    pub(crate) fn swap_bits(&mut self) {
+    /// Rules about packets are looked at from here on, or no more: what they see noted changes
+    /// places with what rules about messages see.
+    pub(crate) fn swap_notes(&mut self) {
         if let Some(later) = &mut self.later {
-            std::mem::swap(&mut self.bits, &mut later.bits);
+            std::mem::swap(&mut self.notes, &mut later.notes);
         }
     }
 
-    /// Puts a bit for those who do not look now, too.
-    pub(crate) fn put_bit_for_others(&mut self, bit: u32, is_set: bool) {
+    /// Changes what is noted for those who do not look now, too.
+    pub(crate) fn note_for_others(&mut self, change: &Change) {
         if let Some(later) = &mut self.later {
-            put(&mut later.bits, bit, is_set);
+            later.notes.make(change);
         }
     }
 
-    /// The bits that take effect already.
-    pub(crate) fn bits(&self) -> &[u32] {
-        self.later.as_ref().map_or(&self.bits, |it| &it.bits)
-    }
-
-    /// Its bits when all has taken effect.
-    pub(crate) fn bits_at_end(&self) -> &[u32] {
-        &self.bits
+    /// What is noted and takes effect already.
+    pub(crate) fn notes_by_now(&self) -> &Notes {
+        self.later.as_ref().map_or(&self.notes, |it| &it.notes)
     }
 
     /// What waits takes effect with a packet of the side whose bytes before `acknowledged` its
-    /// receiver has; bits of rules about bytes before rules about the packet are looked at, all
+    /// receiver has; notes of rules about bytes before rules about the packet are looked at, all
     /// else behind them. The rule that lets the rest pass with it, if one does.
     pub(crate) fn take_effect(
         &mut self,
@@ -103,14 +98,17 @@ impl Flow {
         let mut later = self.later.take()?;
         let mut passer = None;
         let is_due = |it: &Waiting| {
-            let is_early = it.is_of_bytes && matches!(it.effect, Effect::Bit(..));
+            let is_early = it.is_of_bytes && matches!(it.effect, Effect::Note(_));
             it.side == side && it.end <= acknowledged && (is_early || !is_before)
         };
         let mut left = VecDeque::new();
         for waiting in later.effects.drain(..) {
+            if !is_due(&waiting) {
+                left.push_back(waiting);
+                continue;
+            }
             match waiting.effect {
-                _ if !is_due(&waiting) => left.push_back(waiting),
-                Effect::Bit(bit, is_set) => put(&mut later.bits, bit, is_set),
+                Effect::Note(change) => _ = later.notes.make(&change),
                 Effect::Entropy(buffer, entropy) => self.note_entropy(buffer, entropy),
                 Effect::Pass(rule) => passer = passer.or(Some(rule)),
                 Effect::Drop(rule) => self.drop_by(rule, limits),
@@ -133,14 +131,7 @@ impl Flow {
         self.awaits(|it| matches!(it, Effect::Drop(_)))
     }
 
-    fn awaits(&self, is_such: impl Fn(Effect) -> bool) -> bool {
-        self.later.as_ref().is_some_and(|it| it.effects.iter().any(|it| is_such(it.effect)))
-    }
-}
-
-fn put(bits: &mut Vec<u32>, bit: u32, is_set: bool) {
-    bits.retain(|it| *it != bit);
-    if is_set && bits.len() < BITS_MAX {
-        bits.push(bit);
+    fn awaits(&self, is_such: impl Fn(&Effect) -> bool) -> bool {
+        self.later.as_ref().is_some_and(|it| it.effects.iter().any(|it| is_such(&it.effect)))
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
+use weir_detect::alert::Text;
 use weir_detect::headers::Headers;
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
@@ -117,6 +118,8 @@ struct Look<W> {
     ether: Option<Value>,
     /// What rules have noted of its flow.
     noted: Event,
+    /// What they captured of earlier packets of which it brings the alerts.
+    late_texts: Vec<Text>,
     /// Flows that an exception was made of.
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
     /// The link type that the capture names.
@@ -205,6 +208,7 @@ impl<W: Write> Detection<W> {
             vlans: Vlans::default(),
             ether: None,
             noted: Event::new(),
+            late_texts: Vec::new(),
             exceptions: HashMap::new(),
             capture_link: None,
             sent: HashMap::new(),
@@ -313,7 +317,7 @@ impl<W: Write> Look<W> {
         (self.at, self.source, self.vlans) = (None, source, layer.vlans);
         // For events of applications alone.
         if self.options.events.applications.tells_any() {
-            self.noted = eve::noted(self.flows.marks(&self.detector, &packet));
+            self.noted = self.noted_of(&packet);
         }
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
         self.ether = tells_ether.then(|| eve::ether(parsed));
@@ -339,6 +343,9 @@ impl<W: Write> Look<W> {
         if !self.held.is_empty() {
             self.answer_held();
             self.acknowledge(layer, &packet);
+            if !self.late_texts.is_empty() {
+                self.noted = self.noted_of(&packet);
+            }
         }
         if self.detector.rewritten() > 0 {
             self.forget_rewritten(&packet);
@@ -530,7 +537,15 @@ impl<W: Write> Look<W> {
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.
     fn put_marks(&self, event: &mut Event, packet: &Packet<'_>) {
-        event.extend(eve::noted(self.flows.marks(&self.detector, packet)));
+        event.extend(self.noted_of(packet));
+    }
+
+    fn noted_of(&self, packet: &Packet<'_>) -> Event {
+        let mut marks = self.flows.marks(&self.detector, packet);
+        let is_new = |it: &&Text| marks.texts.iter().all(|one| one.name != it.name);
+        let late: Vec<_> = self.late_texts.iter().filter(is_new).cloned().collect();
+        marks.texts.extend(late);
+        eve::noted(marks)
     }
 
     /// A packet went no further.

@@ -406,9 +406,12 @@ impl Connection {
         let at = usize::try_from(number.saturating_sub(first)).unwrap_or_default();
         let last = self.transactions.len().saturating_sub(1);
         let at = at.min(last);
-        if self.transactions.get_mut(at).is_some_and(|it| it.events.raise(event)) {
+        let Some(transaction) = self.transactions.get_mut(at) else { return };
+        if transaction.events.raise(event) {
             let number = first + at as u64;
-            for odd in &mut self.odd {
+            // What is odd about a request is looked at with its response, once that comes.
+            let of_response = transaction.half(1).is_some();
+            for odd in &mut self.odd[..=usize::from(of_response)] {
                 if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
                     odd.push(number);
                 }

@@ -1,6 +1,7 @@
 //! What is odd about the head of a message, as Suricata's parser of HTTP names it.
 
 use super::half::Half;
+use super::told::Range;
 use crate::buffers::event::AppEvent;
 
 /// Headers of different names, at most (Suricata's limit).
@@ -221,8 +222,10 @@ pub(super) fn of_response(half: &Half, found: &mut Vec<AppEvent>) {
     if let Some(value) = half.header(b"content-encoding") {
         of_encoding(value, false, found);
     }
+    let is_empty = half.header(b"content-length").is_some_and(|it| length(it) == Some(0));
     if let Some(value) = half.header(b"content-range")
-        && !is_range(value)
+        && !is_empty
+        && !Range::read(value).is_some_and(|it| it.is_possible())
     {
         found.push(AppEvent::HttpRange);
     }
@@ -256,19 +259,6 @@ fn of_encoding(value: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {
             found.push(AppEvent::HttpEncodingHeader);
         }
     }
-}
-
-/// `bytes 0-499/1234`, `*` for what is not known.
-fn is_range(value: &[u8]) -> bool {
-    let Some(rest) = value.trim_ascii().strip_prefix(b"bytes") else { return false };
-    let rest = rest.trim_ascii();
-    let Some(slash) = rest.iter().position(|it| *it == b'/') else { return false };
-    let is_number = |it: &[u8]| !it.is_empty() && it.iter().all(u8::is_ascii_digit);
-    let (range, size) = (&rest[..slash], &rest[slash + 1..]);
-    let is_size = size == b"*" || is_number(size);
-    let mut ends = range.splitn(2, |it| *it == b'-');
-    let (first, last) = (ends.next().unwrap_or_default(), ends.next());
-    is_size && (range == b"*" || (is_number(first) && last.is_some_and(is_number)))
 }
 
 pub(super) fn of_headers(raw: &[u8], is_request: bool, found: &mut Vec<AppEvent>) {

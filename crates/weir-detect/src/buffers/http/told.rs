@@ -118,14 +118,14 @@ impl Transaction {
 }
 
 /// Which part of a content was sent, and of how much (RFC 9110 s14.4).
-struct Range {
+pub(super) struct Range {
     /// Its first byte, and its last.
     part: Option<[u64; 2]>,
     size: Option<u64>,
 }
 
 impl Range {
-    fn read(raw: &[u8]) -> Option<Self> {
+    pub(super) fn read(raw: &[u8]) -> Option<Self> {
         let blank = raw.iter().position(|it| *it == b' ')?;
         let mut rest = raw[blank..].trim_ascii_start();
         let mut part = None;
@@ -139,6 +139,14 @@ impl Range {
         rest = rest.strip_prefix(b"/")?;
         let size = if rest.starts_with(b"*") { None } else { Some(digits(&mut rest)?) };
         Some(Self { part, size })
+    }
+
+    /// Whether there may be such a part.
+    pub(super) fn is_possible(&self) -> bool {
+        match (self.part, self.size) {
+            (Some([start, end]), size) => start <= end && size.is_none_or(|it| end < it),
+            (None, size) => size.is_some(),
+        }
     }
 }
 

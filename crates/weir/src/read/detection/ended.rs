@@ -31,6 +31,7 @@ impl<W: Write> Look<W> {
         units.iter().for_each(|it| self.unit(it, None));
         told.iter().for_each(|it| self.application(it, None));
         records.into_iter().for_each(|it| self.flow(it));
+        self.late_texts.clear();
     }
 
     /// Tells of a flow that ended, behind what was said in it.

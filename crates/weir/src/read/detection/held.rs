@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
+use weir_detect::alert::{Text, TextScope};
 use weir_detect::record::Oddity;
 use weir_detect::{Alert, Decision, Decoded, Packet, Vlans};
 use weir_store::sink::eve as sink;
@@ -40,7 +41,7 @@ impl<W: Write> Look<W> {
         decision: Decision,
     ) {
         let Options { is_inline, as_ips, waits, .. } = self.options;
-        let looks_at_once = is_inline || as_ips;
+        let looks_at_once = is_inline || as_ips || self.detector.is_heard_out();
         if let (false, Transport::Tcp { sequence, .. }) = (looks_at_once, layer.parsed.transport)
             && self.held.len() < HELD_MAX
         {
@@ -123,6 +124,7 @@ impl<W: Write> Look<W> {
         told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
+        self.late_texts = texts_of(&told);
         for alert in &told {
             let fate = (Decision::Pass, std::slice::from_ref(alert));
             self.alert(alert, layer, packet, fate);
@@ -273,8 +275,20 @@ impl<W: Write> Look<W> {
             self.bring_up_to_date(&mut alert, &packet);
             let fate = (Decision::Pass, std::slice::from_ref(&alert));
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
+            self.late_texts = texts_of(std::slice::from_ref(&alert));
             self.alert(&alert, &layer, &packet, fate);
         }
         self.is_passed = false;
     }
+}
+
+/// What rules captured of the packets that these alerts are about, each by its name once.
+fn texts_of(alerts: &[Alert]) -> Vec<Text> {
+    let mut texts: Vec<Text> = Vec::new();
+    for text in alerts.iter().flat_map(|it| &it.texts).filter(|it| it.kept == TextScope::Packet) {
+        if texts.iter().all(|it| it.name != text.name) {
+            texts.push(text.clone());
+        }
+    }
+    texts
 }
