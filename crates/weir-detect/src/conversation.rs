@@ -435,14 +435,16 @@ impl Conversation {
     }
 
     /// A transaction or session as it stands now, where it goes on by itself.
-    pub(crate) fn so_far(&self, number: u64) -> Option<Message<'_>> {
+    pub(crate) fn so_far(&self, number: u64, side: usize) -> Option<Message<'_>> {
         Some(match &self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
-                Message::Http(connection.transaction_of(number)?, 0)
+                Message::Http(connection.transaction_of(number)?, side)
             }
-            Application::Http2(connection) => Message::Http(connection.transaction_of(number)?, 0),
-            Application::Tls(session) => Message::Tls(session, 0),
-            Application::Ssh(session) => Message::Ssh(session, 0),
+            Application::Http2(connection) => {
+                Message::Http(connection.transaction_of(number)?, side)
+            }
+            Application::Tls(session) => Message::Tls(session, side),
+            Application::Ssh(session) => Message::Ssh(session, side),
             _ => return None,
         })
     }

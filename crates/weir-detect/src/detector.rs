@@ -361,8 +361,9 @@ impl Detector {
         };
         let Some(why) = refused else { return Decision::Pass };
         let cuts_off = why == Unseen::ParserError && !limits.only_watches;
+        let cuts_datagrams = limits.as_suricata.cuts_datagrams;
         if let Some(flow) = self.flows.at(slot) {
-            flow.is_cut_off |= cuts_off && is_stream;
+            flow.is_cut_off |= cuts_off && (is_stream || cuts_datagrams);
             let view = View::new(packet.bytes, packet.parsed, Vlans::of(packet.parsed), &[]);
             let reason = if cuts_off { "applayer error" } else { "stream error" };
             self.evaluator.note_drop(now, reason, &view, flow, direction);

@@ -12,12 +12,12 @@ use weir_wire::icrc::IcrcStatus;
 use weir_wire::parse::{Parsed, Transport, parse};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use crate::alert::{Alerts, End, FlowView};
+use crate::alert::{Alerts, End, FlowView, TransactionView};
 use crate::detector::{Decision, Detector, Direction, Limits, Marks, Packet};
 use crate::flow::FlowSlot;
 use crate::older;
 use crate::packet::Vlans;
-use crate::record::{EndReason, FlowRecord, Object, SpokenBeside};
+use crate::record::{EndReason, FlowRecord, SpokenBeside};
 
 mod ended;
 mod over;
@@ -185,16 +185,17 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_ended(it.slot))
     }
 
-    /// What is told of a transaction of a packet's flow as it stands now, by the name of EVE's
-    /// object, and how far each side has come; `None` where what is told of such does not change.
-    pub fn object(
+    /// What is told of a transaction of a packet's flow as it stands now, and of the files that the
+    /// packet's side sends with it; `None` where what is told of such does not change.
+    pub fn transaction(
         &self,
         detector: &Detector,
         packet: &Packet<'_>,
         number: u64,
-    ) -> Option<((&'static str, Object), [&'static str; 2])> {
-        let entry = self.entries.get(&self.key(packet).0)?;
-        detector.object(entry.slot, number)
+    ) -> Option<TransactionView> {
+        let (key, from_first) = self.key(packet);
+        let entry = self.entries.get(&key)?;
+        detector.transaction(entry.slot, entry.direction(from_first), number)
     }
 
     /// What is spoken in a packet's flow beside that.

@@ -103,6 +103,8 @@ pub struct AsSuricata {
     pub cuts_files: bool,
     /// Whether what rules drop goes on, and is told of to its end (Suricata's IDS mode).
     pub only_tells: bool,
+    /// Whether a flow of datagrams is cut off, too, once one of them cannot be read.
+    pub cuts_datagrams: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
     pub tells_bodies: bool,
     /// Whether rules see nothing of packets that Suricata does not take apart: what is in AH over
@@ -179,6 +181,7 @@ impl Default for AsSuricata {
             keeps_separators: false,
             cuts_files: false,
             only_tells: false,
+            cuts_datagrams: false,
             tells_bodies: false,
             knows_no_more: false,
             tells_fewer_conflicts: false,

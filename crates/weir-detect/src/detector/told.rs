@@ -3,14 +3,13 @@
 use weir_wire::frame::Time;
 
 use super::{Detector, Direction};
+use crate::alert::TransactionView;
 use crate::buffers::event::AppEvent;
 use crate::dataset::Change;
 use crate::decode::Event;
 use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot};
-use crate::record::{
-    AnomalyRecord, ApplicationRecord, HttpRecord, Object, SpokenBeside, UnitRecord,
-};
+use crate::record::{AnomalyRecord, ApplicationRecord, HttpRecord, SpokenBeside, UnitRecord};
 use crate::rule::RuleIndex;
 
 impl Detector {
@@ -166,14 +165,16 @@ impl Detector {
         self.evaluator.by_rate
     }
 
-    /// What is told of a flow's transaction as it stands now, with texts as alerts have them.
-    pub(crate) fn object(
+    /// What is told of a flow's transaction as it stands now, with texts as alerts have them, and
+    /// of the files that this side sends with it.
+    pub(crate) fn transaction(
         &self,
         slot: FlowSlot,
+        direction: Direction,
         number: u64,
-    ) -> Option<((&'static str, Object), [&'static str; 2])> {
+    ) -> Option<TransactionView> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        self.evaluator.told_of(conversation.so_far(number)?, number)
+        self.evaluator.tell_of(conversation.so_far(number, direction.index())?, number)
     }
 
     /// What is spoken in a flow beside that.

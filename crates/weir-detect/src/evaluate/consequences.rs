@@ -357,7 +357,7 @@ impl Evaluator {
             Some(Message::Frame(frame, update)) => self.told_of_frame(flow, frame, update),
             _ => self.transaction.clone(),
         };
-        let transaction = told.or_else(|| self.tell_of(sight, number));
+        let transaction = told.or_else(|| self.tell_of(sight.message?, number));
         let is_stream = sight.is_stream;
         let texts = self.texts(scene.rules);
         let contexts = self.sets.found().to_vec();
@@ -488,8 +488,7 @@ impl Evaluator {
     }
 
     /// What is told with an alert of a message that is no unit.
-    pub(super) fn tell_of(&self, sight: Sight<'_>, number: u64) -> Option<TransactionView> {
-        let message = sight.message?;
+    pub(crate) fn tell_of(&self, message: Message<'_>, number: u64) -> Option<TransactionView> {
         let (told, progress) = self.told_of(message, number)?;
         let number = (!matches!(message, Message::Frame(..))).then_some(number);
         let files = match message {

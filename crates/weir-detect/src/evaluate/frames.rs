@@ -62,24 +62,18 @@ impl Evaluator {
         let number = frame.transaction?;
         let told = match update {
             Some(MessageUpdate::Unit(unit)) => Some(told_of_unit(unit)),
-            Some(MessageUpdate::Dns(message)) => {
-                self.tell_of_message(Message::Dns(message), number)
-            }
+            Some(MessageUpdate::Dns(message)) => self.tell_of(Message::Dns(message), number),
             _ if matches!(frame.kind.protocol(), Protocol::Http1 | Protocol::Http2) => {
                 let conversation = flow.conversation.as_mut()?;
                 let own = number - u64::from(frame.stream.is_some());
                 let (transaction, _) = conversation.transaction(own, frame.side)?;
-                self.tell_of_message(Message::Http(transaction, frame.side), own)
+                self.tell_of(Message::Http(transaction, frame.side), own)
             }
             _ => None,
         }?;
         let mut objects = Arc::unwrap_or_clone(told.objects);
         objects.push(("frame", frame.object()));
         Some(TransactionView { number: Some(number), objects: Arc::new(objects), ..told })
-    }
-
-    fn tell_of_message(&self, message: Message<'_>, number: u64) -> Option<TransactionView> {
-        self.tell_of(Sight { payload: None, message: Some(message), is_stream: true }, number)
     }
 
     /// Keeps what there is to tell of frames, where somebody takes it.

@@ -75,9 +75,7 @@ impl Evaluator {
         }
         let transaction = match told {
             MessageUpdate::Dns(message) => {
-                let message = Some(Message::Dns(message));
-                let sight = Sight { payload: None, message, is_stream: false };
-                self.tell_of(sight, flow.told.last_transaction())
+                self.tell_of(Message::Dns(message), flow.told.last_transaction())
             }
             MessageUpdate::Unit(unit) => Some(told_of_unit(unit)),
             _ => None,

@@ -116,8 +116,9 @@ struct Look<W> {
     source: &'static str,
     vlans: Vlans,
     ether: Option<Value>,
-    /// What rules have noted of its flow.
+    /// What rules have noted of its flow, and what is spoken in that.
     noted: Event,
+    spoken: Option<&'static str>,
     /// What they captured of earlier packets of which it brings the alerts.
     late_texts: Vec<Text>,
     /// Flows that an exception was made of.
@@ -208,6 +209,7 @@ impl<W: Write> Detection<W> {
             vlans: Vlans::default(),
             ether: None,
             noted: Event::new(),
+            spoken: None,
             late_texts: Vec::new(),
             exceptions: HashMap::new(),
             capture_link: None,
@@ -318,6 +320,7 @@ impl<W: Write> Look<W> {
         // For events of applications alone.
         if self.options.events.applications.tells_any() {
             self.noted = self.noted_of(&packet);
+            self.spoken = self.flows.application(&self.detector, &packet);
         }
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
         self.ether = tells_ether.then(|| eve::ether(parsed));
@@ -328,6 +331,9 @@ impl<W: Write> Look<W> {
         if let Some(fate @ (Fate::Dropped(_) | Fate::Rejected(_) | Fate::Bypassed)) = fate {
             if !alerts.is_empty() {
                 self.flows.take_back_alerts(&mut self.detector, &packet);
+            }
+            if self.detector.parser_error().is_some() {
+                self.anomalies(now, layer, &packet);
             }
             self.unseen(now, layer, &packet, fate);
             self.ended();

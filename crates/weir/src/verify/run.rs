@@ -240,6 +240,7 @@ fn options(case: &Case) -> Options {
             tells_fewer_conflicts: true,
             wants_handshakes: true,
             only_tells: !case.is_inline,
+            cuts_datagrams: true,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()
                 .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),

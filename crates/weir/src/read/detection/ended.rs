@@ -190,10 +190,12 @@ impl<W: Write> Look<W> {
     }
 
     fn push_with_packet(&mut self, mut event: Event) {
-        if self.source == "wire/pcap" {
+        let is_of_packet = !self.is_flushed(&event);
+        if is_of_packet && self.source == "wire/pcap" {
             event.insert("pcap_cnt".into(), self.seen.packets.into());
         }
-        event.insert("pkt_src".into(), self.source.into());
+        let source = if is_of_packet { self.source } else { "stream (detect/log)" };
+        event.insert("pkt_src".into(), source.into());
         if !self.vlans.ids().is_empty() {
             event.insert("vlan".into(), self.vlans.ids().into());
         }
@@ -202,6 +204,20 @@ impl<W: Write> Look<W> {
             event.insert("ether".into(), ether.clone());
         }
         self.push(event);
+    }
+
+    /// Whether it is of what was spoken in the flow before: Suricata ends that with a packet of its
+    /// own once both sides speak something else.
+    fn is_flushed(&self, event: &Event) -> bool {
+        let kind = event.get("event_type").and_then(Value::as_str);
+        let is_http2 =
+            || event.get("http").is_some_and(|it| it.get("version") == Some(&json!("2")));
+        match (kind, self.spoken) {
+            (Some("http"), Some("http2")) => !is_http2(),
+            (Some("http"), Some("websocket" | "tls")) => true,
+            (Some("smtp" | "pgsql" | "ftp" | "pop3" | "ldap"), Some("tls")) => true,
+            _ => false,
+        }
     }
 
     /// Tells of a message behind the last packet of its flow.
@@ -242,10 +258,9 @@ impl<W: Write> Look<W> {
         let Some(number) = event.get("fileinfo").and_then(|it| it["tx_id"].as_u64()) else {
             return;
         };
-        if let Some((("http", now), _)) = self.flows.object(&self.detector, packet, number)
-            && let Some(told) = event.get_mut("http")
-        {
-            *told = sink::object(&now);
+        let Some(now) = self.flows.transaction(&self.detector, packet, number) else { return };
+        if let ([("http", now)], Some(told)) = (&now.objects[..], event.get_mut("http")) {
+            *told = sink::object(now);
         }
     }
 }

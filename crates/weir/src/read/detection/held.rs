@@ -154,11 +154,12 @@ impl<W: Write> Look<W> {
     fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>) {
         let Some(transaction) = &mut alert.transaction else { return };
         let Some(number) = transaction.number else { return };
-        if let Some((now, progress)) = self.flows.object(&self.detector, packet, number)
-            && transaction.objects.first().is_some_and(|it| it.0 == now.0)
-        {
-            transaction.progress = progress;
-            Arc::make_mut(&mut transaction.objects)[0] = now;
+        let Some(now) = self.flows.transaction(&self.detector, packet, number) else { return };
+        let [object] = &now.objects[..] else { return };
+        if transaction.objects.first().is_some_and(|it| it.0 == object.0) {
+            transaction.progress = now.progress;
+            Arc::make_mut(&mut transaction.objects)[0] = object.clone();
+            transaction.files = now.files;
         }
     }
 
