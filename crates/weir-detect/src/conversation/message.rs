@@ -168,15 +168,26 @@ impl Message<'_> {
         is_behind && !self.each(buffer, &mut |_| true)
     }
 
+    /// The transaction and the side of which a buffer of it holds the body.
+    fn body(&self, buffer: Buffer) -> Option<(&http::Transaction, usize)> {
+        let Self::Http(transaction, side) = self else { return None };
+        let side = match buffer {
+            Buffer::HttpRequestBody => 0,
+            Buffer::HttpResponseBody => 1,
+            Buffer::FileData => *side,
+            _ => return None,
+        };
+        Some((transaction, side))
+    }
+
     /// Whether what a buffer of it holds is the beginning of a body of which more comes.
     pub(crate) fn awaits(&self, buffer: Buffer) -> bool {
-        let Self::Http(transaction, side) = self else { return false };
-        match buffer {
-            Buffer::HttpRequestBody => transaction.awaits_body(0),
-            Buffer::HttpResponseBody => transaction.awaits_body(1),
-            Buffer::FileData => transaction.awaits_body(*side),
-            _ => false,
-        }
+        self.body(buffer).is_some_and(|(transaction, side)| transaction.awaits_body(side))
+    }
+
+    /// Whether what a buffer of it holds is a body of which that much has not come.
+    pub(crate) fn is_early(&self, buffer: Buffer, from: [u64; 2]) -> bool {
+        self.body(buffer).is_some_and(|(transaction, side)| transaction.is_body_early(side, from))
     }
 
     /// Whether numbers in a buffer of it have their lowest byte first.

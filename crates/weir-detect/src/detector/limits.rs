@@ -92,9 +92,10 @@ pub struct AsSuricata {
     pub applications: ApplicationChoice,
     /// Bytes of a request's and of a response's body (HTTP) that are kept: no rule sees the rest.
     pub bodies: [usize; 2],
-    /// Whether rules look at bodies of HTTP when they are whole, not at each piece (Suricata's
-    /// `http-body-inline: no`).
-    pub waits_for_bodies: bool,
+    /// Bytes of a request's and of a response's body (HTTP) before which rules do not look at it,
+    /// unless it is whole or no more is kept (Suricata's `minimal-inspect-size`, where
+    /// `http-body-inline` is off).
+    pub bodies_from: Option<[u64; 2]>,
     /// Whether a rule of `<>` alerts for each of its directions where both are as it says.
     pub tells_both_ways: bool,
     /// Whether backslashes, `%2f` and `//` in paths of HTTP stay as they are.
@@ -128,10 +129,10 @@ impl Limits {
 
     /// When rules look at bodies of HTTP.
     pub(crate) fn looks_at_bodies(&self) -> Look {
-        match self.is_hasty() {
-            true if self.as_suricata.waits_for_bodies => Look::AtLast,
-            true => Look::Always,
-            false => Look::AtFirst,
+        match (self.as_suricata.bodies_from, self.is_hasty()) {
+            (Some(from), _) => Look::From(from),
+            (None, true) => Look::Always,
+            (None, false) => Look::AtFirst,
         }
     }
 }
@@ -176,7 +177,7 @@ impl Default for AsSuricata {
             looks_again: 0,
             applications: ApplicationChoice::default(),
             bodies: [BODY_LEN; 2],
-            waits_for_bodies: false,
+            bodies_from: None,
             tells_both_ways: false,
             keeps_separators: false,
             cuts_files: false,

@@ -193,8 +193,12 @@ impl Evaluator {
         }
         sight.message.is_some_and(|message| {
             // Inline nothing waits: what has come would be gone (as with Suricata).
-            let may_wait = !self.limits.sees_all && test.steps.iter().any(Step::is_negated);
-            if may_wait && message.awaits(buffer) {
+            let may_wait = !self.limits.is_hasty() && test.steps.iter().any(Step::is_negated);
+            let waits = match self.limits.as_suricata.bodies_from {
+                Some(from) => message.is_early(buffer, from),
+                None => may_wait && message.awaits(buffer),
+            };
+            if waits {
                 return false;
             }
             let is_little = message.is_little(buffer);

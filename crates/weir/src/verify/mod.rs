@@ -9,6 +9,7 @@
 pub mod case;
 pub mod check;
 mod dress;
+mod http;
 mod outputs;
 mod run;
 

@@ -18,6 +18,7 @@ use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
 use super::dress::Dress;
+use super::http;
 use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
 use crate::read::events::{Anomalies, Applications, DnsMessages, Events};
@@ -231,10 +232,10 @@ fn options(case: &Case) -> Options {
         as_suricata: AsSuricata {
             applications: application_choice(case),
             tells_early: [true, !has_hassh(case)],
-            bodies: bodies(case),
-            waits_for_bodies: waits_for_bodies(case),
+            bodies: http::bodies(case),
+            bodies_from: http::bodies_from(case),
             tells_both_ways: true,
-            keeps_separators: keeps_separators(case),
+            keeps_separators: http::keeps_separators(case),
             cuts_files: true,
             knows_no_more: true,
             tells_fewer_conflicts: true,
@@ -324,7 +325,7 @@ fn application_choice(case: &Case) -> ApplicationChoice {
 }
 
 /// Where the settings of applications stand.
-const PROTOCOLS: &str = "app-layer.protocols";
+pub(super) const PROTOCOLS: &str = "app-layer.protocols";
 
 /// What a kind of events says of itself.
 pub(super) fn settings<'t>(
@@ -486,7 +487,7 @@ fn stream_depth(case: &Case) -> Option<u64> {
 }
 
 /// A size as Suricata's settings write it: `4kb`, `1 MiB`.
-fn size(text: &str) -> Option<u64> {
+pub(super) fn size(text: &str) -> Option<u64> {
     let small = text.trim().to_ascii_lowercase().replace("ib", "b");
     let units = [("kb", 10), ("mb", 20), ("gb", 30)];
     let unit = units.iter().find_map(|(unit, bits)| Some((small.strip_suffix(unit)?, *bits)));
@@ -499,45 +500,6 @@ fn has_hassh(case: &Case) -> bool {
     let asks = |it: &PathBuf| fs::read(it).is_ok_and(|it| it.windows(5).any(|it| it == b"hassh"));
     case.is_on("app-layer.protocols.ssh.hassh", false) || case.rules.iter().any(asks)
 }
-
-/// Bytes of HTTP's bodies that are kept; 0 is all.
-fn bodies(case: &Case) -> [usize; 2] {
-    let limit = |who| {
-        let name = format!("{PROTOCOLS}.http.libhtp.default-config.{who}-body-limit");
-        let most = size(&case.setting(&name)?)?;
-        usize::try_from(most).ok().map(|it| if it == 0 { BODY_MOST } else { it })
-    };
-    // Suricata's own settings say more than its program has where none do.
-    let unsaid = if case.has_settings { BODY_UNSAID } else { AsSuricata::default().bodies[0] };
-    [limit("request").unwrap_or(unsaid), limit("response").unwrap_or(unsaid)]
-}
-
-/// Whether rules look at bodies when they are whole although the case is inline: Suricata's own
-/// settings say otherwise, its program does not.
-fn waits_for_bodies(case: &Case) -> bool {
-    let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.http-body-inline"));
-    match said.as_deref() {
-        Some("auto" | "yes" | "true" | "on" | "1") => false,
-        Some(_) => true,
-        None => case.has_settings,
-    }
-}
-
-/// Whether separators in paths stay as they are: Suricata's own settings name a server that it
-/// takes for all (`personality: IDS`), its program does not.
-fn keeps_separators(case: &Case) -> bool {
-    let said = case.setting(&format!("{PROTOCOLS}.http.libhtp.default-config.personality"));
-    match said.as_deref() {
-        Some(server) => server == "Minimal",
-        None => case.has_settings,
-    }
-}
-
-/// Bytes of a body that Suricata keeps where no settings say so.
-const BODY_UNSAID: usize = 4096;
-
-/// Bytes of a body where its kept length has no limit.
-const BODY_MOST: usize = 16 << 20;
 
 /// Whether that is what is done with TLS, and SSH, that is encrypted.
 fn encryption(case: &Case, how: &str) -> [bool; 2] {

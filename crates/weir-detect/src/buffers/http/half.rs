@@ -26,8 +26,9 @@ pub(crate) enum Look {
     Always,
     /// With the first piece, and when no more of it comes.
     AtFirst,
-    /// When no more of it comes, or is kept.
-    AtLast,
+    /// With each piece once so much of a request's or of a response's has come, or no more of it
+    /// comes or is kept.
+    From([u64; 2]),
 }
 
 /// What is wanted of the messages of a side.
@@ -94,6 +95,8 @@ pub(crate) struct Half {
     pub(super) let_go: usize,
     /// Bytes of the body at the last look.
     pub(super) looked_at: usize,
+    /// All that is kept of the body came before its last piece.
+    was_full: bool,
     pub(super) headers_looked_at: bool,
     /// The same with the headers that stood behind the body, and without the body.
     pub(super) trailing: Option<Box<Trailing>>,
@@ -329,6 +332,7 @@ impl Half {
             self.digester = Digester::of(wanted.digests);
             (self.body_len_max, self.is_cut_there) = (wanted.kept, wanted.cuts_files);
         }
+        self.was_full = self.body.len() >= self.body_len_max;
         let Self { inflate, body, body_len_max, is_cut_there, digester, .. } = self;
         let event = if let Some(inflate) = inflate {
             let before = body.len();
@@ -384,14 +388,21 @@ impl Half {
         digester.map(|it| it.digests()).unwrap_or_default()
     }
 
-    pub(super) fn fresh(&mut self, when: Look) -> Fresh {
+    /// Whether so much of the body of this side has come that rules look at it. Suricata hears that
+    /// a response is longer than it keeps with the next piece.
+    pub(super) fn is_body_due(&self, side: usize, from: [u64; 2]) -> bool {
+        let is_full = if side == 0 { self.body.len() >= self.body_len_max } else { self.was_full };
+        self.is_complete || self.is_cut || self.body.len() as u64 >= from[side] || is_full
+    }
+
+    pub(super) fn fresh(&mut self, side: usize, when: Look) -> Fresh {
         let headers = !std::mem::replace(&mut self.headers_looked_at, true);
         let grown = self.body.len() - self.looked_at;
         let is_over = self.is_complete || self.is_cut;
         let is_due = match when {
             Look::Always => true,
             Look::AtFirst => is_over || grown >= BODY_STEP || self.looked_at == 0,
-            Look::AtLast => is_over || grown >= BODY_STEP || self.body.len() >= self.body_len_max,
+            Look::From(from) => self.is_body_due(side, from),
         };
         let is_due = is_due && grown > 0;
         let body = is_due.then(|| std::mem::replace(&mut self.looked_at, self.body.len()));
@@ -409,12 +420,7 @@ impl Head {
             Self::Cut => buffer != B::HttpHost,
             Self::Begun => !matches!(
                 buffer,
-                B::HttpHeader
-                    | B::HttpHeaderRaw
-                    | B::HttpHeaderNames
-                    | B::HttpStart
-                    | B::HttpCookie
-                    | B::HttpHost
+                B::HttpHeader | B::HttpHeaderRaw | B::HttpHeaderNames | B::HttpStart | B::HttpHost
             ),
         }
     }

@@ -152,7 +152,7 @@ impl Transaction {
     pub(crate) fn fresh(&mut self, side: usize, when: Look) -> Fresh {
         let frames = self.stream.as_mut().map(|it| &mut it.1[side]);
         let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
-        let fresh = self.half_mut(side).map(|it| it.fresh(when)).unwrap_or_default();
+        let fresh = self.half_mut(side).map(|it| it.fresh(side, when)).unwrap_or_default();
         Fresh { headers: fresh.headers || of_frames, ..fresh }
     }
 
@@ -177,6 +177,13 @@ impl Transaction {
     pub(crate) fn awaits_body(&self, side: usize) -> bool {
         const ENOUGH: u64 = 32 << 10;
         self.half(side).is_some_and(|it| !it.is_complete && !it.is_cut && it.body_size < ENOUGH)
+    }
+
+    /// Whether rules are to look at a side's body later, when more of it has come than so many bytes
+    /// of a request's, and of a response's (HTTP/1).
+    pub(crate) fn is_body_early(&self, side: usize, from: [u64; 2]) -> bool {
+        let half = self.half(side).filter(|_| !self.is_of_http2());
+        half.is_some_and(|it| !it.is_body_due(side, from))
     }
 
     /// Whether a side has come behind where a buffer would stand.
