@@ -271,7 +271,8 @@ impl Conversation {
             if seen & flags::FIN != 0 && ends(self) {
                 self.close(side, &mut progress);
             }
-            self.tell_odd(side, !view.payload.is_empty(), limits, &mut progress.messages);
+            let comes = (!view.payload.is_empty(), false);
+            self.tell_odd(side, comes, limits, &mut progress.messages);
             return progress;
         }
         let mut progress = Progress::from(taken);
@@ -292,8 +293,8 @@ impl Conversation {
         {
             connection.reset(side);
         }
-        let brings = !view.payload.is_empty() || seen & flags::FIN != 0;
-        self.tell_odd(side, brings, limits, &mut progress.messages);
+        let comes = (!view.payload.is_empty(), seen & flags::FIN != 0);
+        self.tell_odd(side, comes, limits, &mut progress.messages);
         progress
     }
 

@@ -28,11 +28,6 @@ pub(crate) enum MessageUpdate {
 }
 
 impl MessageUpdate {
-    /// Whether it is a unit about which something is odd.
-    fn is_odd(&self) -> bool {
-        matches!(self, Self::Unit(unit) if !unit.events.as_slice().is_empty())
-    }
-
     /// Of HTTP: the transaction's number.
     pub(super) fn transaction(self) -> Option<u64> {
         if let Self::Http(number) = self { Some(number) } else { None }
@@ -49,13 +44,13 @@ impl Conversation {
         self.later[side].append(&mut units);
     }
 
-    /// What was odd, or told late, and not looked at with packets of a side before; this one
-    /// `brings` bytes. What a server's answer shows is none of its request's, where that was looked
-    /// at before (Suricata).
+    /// What was odd, or told late, and not looked at with packets of a side before. Inline that is
+    /// looked at with the next bytes, and what a server's answer shows is none of a request that was
+    /// looked at to its end before (as with Suricata).
     pub(super) fn tell_odd(
         &mut self,
         side: usize,
-        brings: bool,
+        (brings, ends): (bool, bool),
         limits: &Limits,
         messages: &mut Vec<MessageUpdate>,
     ) {
@@ -63,13 +58,13 @@ impl Conversation {
         let was_looked_through =
             std::mem::replace(&mut self.is_looked_through[side], acknowledged >= length);
         let is_inline = limits.as_suricata.looks_at_pieces;
-        if is_inline && !brings {
+        if !is_inline || brings {
+            messages.extend(self.put_off_before(side));
+        } else if !ends {
             return;
         }
         let is_past =
             side == 0 && (is_inline || limits.waits_for_acknowledgment && was_looked_through);
-        let late = self.put_off_before(side);
-        messages.extend(late.filter(|it| !is_past || !it.is_odd()));
         if side == 0 && !self.late.is_empty() {
             messages
                 .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));

@@ -122,7 +122,7 @@ impl Enip {
             exchange.asked.iter().for_each(|(field, number)| unit.number(*field, *number));
         }
         unit.tells("enip", exchange.object.clone());
-        said.units.push(unit);
+        said.tell(unit);
         if side == 1 {
             said.records.push(Record::new("enip", exchange.number, exchange.object));
             return;

@@ -159,7 +159,10 @@ impl<W: Write> Look<W> {
         if transaction.objects.first().is_some_and(|it| it.0 == object.0) {
             transaction.progress = now.progress;
             Arc::make_mut(&mut transaction.objects)[0] = object.clone();
-            transaction.files = now.files;
+            // Nobody knows the parts of a form that was let go.
+            if !now.files.is_empty() {
+                transaction.files = now.files;
+            }
         }
     }
 
