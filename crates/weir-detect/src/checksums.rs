@@ -4,6 +4,8 @@ use weir_wire::checksum::Sum;
 use weir_wire::ip::protocol;
 use weir_wire::parse::{Network, Parsed};
 
+use crate::detector::Limits;
+
 /// Which checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checksum {
@@ -30,15 +32,17 @@ const ICMPV6: u8 = 58;
 const IPV6_LEN: usize = 40;
 
 /// Whether a packet is a TCP segment that no receiver takes for its headers: its checksum is wrong,
-/// or its IPv4 header's, or its header ends nowhere.
-pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed) -> bool {
+/// or its IPv4 header's (which Suricata lets pass), or its header ends nowhere.
+pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed, limits: &Limits) -> bool {
     if parsed.protocol == TCP && parsed.fault.is_some() {
         return true;
     }
     let is_wrong = |of| is_valid(of, bytes, parsed) == Some(false);
     match parsed.network {
         Network::Ipv4 => {
-            parsed.protocol == TCP && (is_wrong(Checksum::Ipv4) || is_wrong(Checksum::Tcpv4))
+            let looks_at_ip = !limits.as_suricata.trusts_ip_headers;
+            let is_ip_wrong = || looks_at_ip && is_wrong(Checksum::Ipv4);
+            parsed.protocol == TCP && (is_ip_wrong() || is_wrong(Checksum::Tcpv4))
         }
         _ => is_wrong(Checksum::Tcpv6),
     }

@@ -80,6 +80,8 @@ pub(crate) struct Conversation {
     later: [Vec<Unit>; 2],
     /// All that a side has said was acknowledged when its last packet was looked at.
     is_looked_through: [bool; 2],
+    /// Its application is taken apart no further: something was none of its messages.
+    has_given_up: bool,
     /// Rules that matched what a side has shown of its session: they do not again.
     pub(crate) of_session: [Vec<RuleIndex>; 2],
     /// Digests of files that somebody wants.
@@ -316,6 +318,7 @@ impl Conversation {
         progress.frames = std::mem::take(&mut heard.frames);
         let unexpected = heard.unexpected;
         (progress.messages, progress.said) = heard.told();
+        self.has_given_up |= progress.said.has_failed && limits.as_suricata.gives_up;
         self.put_off(1 - side, std::mem::take(&mut progress.said.later));
         let told = self.protocol();
         let choice = limits.as_suricata.applications;
@@ -619,6 +622,9 @@ impl Conversation {
         let Self { streams, application, framer, .. } = self;
         let bytes = streams[side].newest(known);
         let before = application.protocol();
+        if self.has_given_up {
+            return;
+        }
         feed(application, side, bytes, heard);
         if let (Some(framer), Some(before)) = (framer, before) {
             framer.take(before, side, (bytes, &heard.ends), &mut heard.frames);

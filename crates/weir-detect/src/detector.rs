@@ -419,8 +419,9 @@ impl Detector {
             *spare = Flow::default();
             spare
         });
-        let checks = evaluator.limits.checks_segments && !flow.is_settled(&evaluator.limits);
-        let view = View::of(packet, &decoded).checked(checks);
+        let view = View::of(packet, &decoded);
+        let view =
+            if flow.is_settled(&evaluator.limits) { view } else { view.checked(&evaluator.limits) };
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
         evaluator.begin();
@@ -484,8 +485,9 @@ impl Detector {
 
     /// Whether a packet is a TCP segment that its receiver does not take: its checksum is wrong.
     pub(crate) fn is_spoiled(&self, packet: &Packet<'_>) -> bool {
-        let checks = self.evaluator.limits.checks_segments && !packet.is_verified;
-        checks && checksums::is_segment_wrong(packet.bytes, packet.parsed)
+        let limits = &self.evaluator.limits;
+        let checks = limits.checks_segments && !packet.is_verified;
+        checks && checksums::is_segment_wrong(packet.bytes, packet.parsed, limits)
     }
 
     /// Waits for announced connections together with others that have a clone of this.

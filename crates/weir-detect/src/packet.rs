@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 use crate::behaviour::Signs;
 use crate::checksums;
 use crate::decode::Event;
-use crate::detector::{Counters, Decoded, Direction, Packet};
+use crate::detector::{Counters, Decoded, Direction, Limits, Packet};
 use crate::rdma::operation::Head;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 
@@ -108,17 +108,17 @@ impl<'a> View<'a> {
         Self { is_rebuilt, is_verified, icrc, port, is_opaque, ..view }
     }
 
-    /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if that is
-    /// asked for.
-    pub(crate) fn checked(self, checks: bool) -> Self {
-        if !checks {
+    /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if `limits` ask
+    /// for that.
+    pub(crate) fn checked(self, limits: &Limits) -> Self {
+        if !limits.checks_segments {
             return self;
         }
         if self.parsed.rdma.is_some() {
             let icrc = self.icrc.unwrap_or_else(|| icrc::check(self.bytes, self.parsed));
             return Self { is_damaged: icrc == IcrcStatus::Invalid, ..self };
         }
-        let is_wrong = || checksums::is_segment_wrong(self.bytes, self.parsed);
+        let is_wrong = || checksums::is_segment_wrong(self.bytes, self.parsed, limits);
         let is_spoiled = !self.is_verified && is_wrong();
         Self { is_spoiled, ..self }
     }

@@ -240,6 +240,11 @@ impl Session {
                 return events;
             }
         }
+        // A SYN that was taken back, or refused, may still be answered.
+        let is_unanswered = self.state == State::Closed && self.sides[1].next == 0;
+        if is_unanswered && segment.side == 1 && segment.has(SYN | ACK) {
+            (self.state, self.reset_by) = (State::SynSent, None);
+        }
         let odd = match self.state {
             State::None => self.nothing(&segment),
             State::SynSent => self.syn_sent(&segment, &mut events),

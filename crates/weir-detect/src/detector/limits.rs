@@ -104,6 +104,10 @@ pub struct AsSuricata {
     pub cuts_files: bool,
     /// Whether what rules drop goes on, and is told of to its end (Suricata's IDS mode).
     pub only_tells: bool,
+    /// Whether a connection is taken apart no further once a parser has met what it cannot read.
+    pub gives_up: bool,
+    /// Whether a segment is its connection's although its IPv4 header's checksum is wrong.
+    pub trusts_ip_headers: bool,
     /// Whether a flow of datagrams is cut off, too, once one of them cannot be read.
     pub cuts_datagrams: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
@@ -182,7 +186,9 @@ impl Default for AsSuricata {
             keeps_separators: false,
             cuts_files: false,
             only_tells: false,
+            trusts_ip_headers: false,
             cuts_datagrams: false,
+            gives_up: false,
             tells_bodies: false,
             knows_no_more: false,
             tells_fewer_conflicts: false,

@@ -241,7 +241,9 @@ fn options(case: &Case) -> Options {
             tells_fewer_conflicts: true,
             wants_handshakes: true,
             only_tells: !case.is_inline,
+            trusts_ip_headers: true,
             cuts_datagrams: true,
+            gives_up: true,
             tells_bodies: ["http-body", "http-body-printable"]
                 .iter()
                 .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),
