@@ -197,6 +197,8 @@ pub struct Detector {
     is_settled: bool,
     /// The last packet has no place in its connection.
     is_refused: bool,
+    /// It is no part of its connection, though rules look at it by itself.
+    is_ignored: bool,
     /// The packet at hand was looked at before, as RDMA, and is counted.
     is_again: bool,
     /// What was odd about packets, and how much of it may wait.
@@ -225,6 +227,7 @@ impl Detector {
             seed: limits.seed,
             is_settled: false,
             is_refused: false,
+            is_ignored: false,
             is_again: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
@@ -403,7 +406,7 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        (self.is_settled, self.is_refused) = (false, false);
+        (self.is_settled, self.is_refused, self.is_ignored) = (false, false, false);
         if self.has_nothing_to_do() {
             return Decision::Pass;
         }
@@ -429,10 +432,11 @@ impl Detector {
             let found = &mut evaluator.stream_events;
             let goes_on = follow(flow, direction, &view, &evaluator.limits, found);
             self.is_refused = !goes_on && evaluator.limits.refuses_invalid;
+            self.is_ignored = !goes_on && evaluator.limits.as_suricata.ignores_invalid;
             events = [decoded.events, found].concat();
         }
         let events = if events.is_empty() { view.events } else { &events };
-        let mut view = View { events, is_refused: self.is_refused, ..view };
+        let mut view = View { events, is_refused: self.is_refused || self.is_ignored, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = &mut watcher {
             view.signs = watcher.look(now, flow, direction, &view);

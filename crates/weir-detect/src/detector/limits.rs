@@ -108,6 +108,8 @@ pub struct AsSuricata {
     pub gives_up: bool,
     /// Whether a segment is its connection's although its IPv4 header's checksum is wrong.
     pub trusts_ip_headers: bool,
+    /// Whether segments that have no place in their connection are no part of it, though they go on.
+    pub ignores_invalid: bool,
     /// Whether a flow of datagrams is cut off, too, once one of them cannot be read.
     pub cuts_datagrams: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
@@ -187,6 +189,7 @@ impl Default for AsSuricata {
             cuts_files: false,
             only_tells: false,
             trusts_ip_headers: false,
+            ignores_invalid: false,
             cuts_datagrams: false,
             gives_up: false,
             tells_bodies: false,

@@ -108,6 +108,11 @@ impl Detector {
         self.is_refused
     }
 
+    /// Whether the last packet is no part of its connection, as far as that is known.
+    pub fn is_ignored(&self) -> bool {
+        self.is_ignored
+    }
+
     /// What was odd about the last packet in its stream.
     pub fn stream_events(&self) -> &[Event] {
         &self.evaluator.stream_events

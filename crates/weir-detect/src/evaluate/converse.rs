@@ -36,7 +36,8 @@ impl Evaluator {
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.
         if view.is_lost() || view.is_piece() {
-            return Progress { is_opaque: view.is_refused, ..Progress::default() };
+            let is_opaque = view.is_refused && self.limits.refuses_invalid;
+            return Progress { is_opaque, ..Progress::default() };
         }
         if self.is_unanswered(flow, view) {
             return Progress::default();

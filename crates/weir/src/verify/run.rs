@@ -242,6 +242,7 @@ fn options(case: &Case) -> Options {
             wants_handshakes: true,
             only_tells: !case.is_inline,
             trusts_ip_headers: true,
+            ignores_invalid: true,
             cuts_datagrams: true,
             gives_up: true,
             tells_bodies: ["http-body", "http-body-printable"]

@@ -30,6 +30,9 @@ impl<W: Write> Look<W> {
     /// up to which number.
     pub(super) fn note_chunks(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
         self.chunk = None;
+        if self.detector.is_ignored() {
+            return;
+        }
         let Transport::Tcp { sequence, acknowledgment, flags, .. } = layer.parsed.transport else {
             return;
         };

@@ -234,7 +234,8 @@ impl<W: Write> Look<W> {
 
     /// Tells of messages that the packet at hand acknowledges.
     pub(super) fn tell_acknowledged(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
-        if !self.options.waits || !matches!(layer.parsed.transport, Transport::Tcp { .. }) {
+        let is_segment = matches!(layer.parsed.transport, Transport::Tcp { .. });
+        if !self.options.waits || !is_segment || self.detector.is_ignored() {
             return;
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };

@@ -89,6 +89,9 @@ impl<W: Write> Look<W> {
     /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
     /// the sender's next packet.
     pub(super) fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
+        if self.detector.is_ignored() {
+            return;
+        }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         let Transport::Tcp { acknowledgment, .. } = layer.parsed.transport else { return };
         let id = sink::flow_id(&view);
@@ -190,7 +193,7 @@ impl<W: Write> Look<W> {
 
     /// Tells what is odd about messages that the packet acknowledges.
     pub(super) fn tell_odd(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>) {
-        if self.odd.is_empty() {
+        if self.odd.is_empty() || self.detector.is_ignored() {
             return;
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
