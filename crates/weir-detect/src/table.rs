@@ -185,17 +185,17 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_ended(it.slot))
     }
 
-    /// What is told of a transaction of a packet's flow as it stands now, and of the files that the
-    /// packet's side sends with it; `None` where what is told of such does not change.
+    /// What is told of a transaction of a packet's flow as it stands now, and of the files that its
+    /// client, or its server, sends with it; `None` where what is told of such does not change.
     pub fn transaction(
         &self,
         detector: &Detector,
         packet: &Packet<'_>,
-        number: u64,
+        (number, to_server): (u64, bool),
     ) -> Option<TransactionView> {
-        let (key, from_first) = self.key(packet);
-        let entry = self.entries.get(&key)?;
-        detector.transaction(entry.slot, entry.direction(from_first), number)
+        let entry = self.entries.get(&self.key(packet).0)?;
+        let direction = if to_server { Direction::Initiator } else { Direction::Responder };
+        detector.transaction(entry.slot, direction, number)
     }
 
     /// What is spoken in a packet's flow beside that.

@@ -22,9 +22,8 @@ pub(super) fn bodies(case: &Case) -> [usize; 2] {
     [limit("request").unwrap_or(unsaid), limit("response").unwrap_or(unsaid)]
 }
 
-/// Bytes of a request's and a response's body from which on rules look at it; `None`: they look at
-/// each piece.
-pub(super) fn bodies_from(case: &Case) -> Option<[u64; 2]> {
+/// Bytes of a request's and a response's body from which on rules look at it.
+pub(super) fn bodies_from(case: &Case) -> [u64; 2] {
     let is_inline = case.is_inline || case.is_on("stream.inline", false);
     let said = of_http(case, "http-body-inline");
     let waits = match said.as_deref() {
@@ -39,7 +38,10 @@ pub(super) fn bodies_from(case: &Case) -> Option<[u64; 2]> {
         let said = of_http(case, &format!("{who}-body-minimal-inspect-size"));
         said.and_then(|it| size(&it)).unwrap_or(unsaid)
     };
-    waits.then(|| [from(("request", unsaid[0])), from(("response", unsaid[1]))])
+    match waits {
+        true => [from(("request", unsaid[0])), from(("response", unsaid[1]))],
+        false => [0; 2],
+    }
 }
 
 /// A setting of HTTP.

@@ -233,7 +233,7 @@ fn options(case: &Case) -> Options {
             applications: application_choice(case),
             tells_early: [true, !has_hassh(case)],
             bodies: http::bodies(case),
-            bodies_from: http::bodies_from(case),
+            bodies_from: Some(http::bodies_from(case)),
             tells_both_ways: true,
             keeps_separators: http::keeps_separators(case),
             cuts_files: true,

@@ -28,4 +28,5 @@ mod verify;
 mod verify_decoding;
 mod verify_settings;
 mod verify_tagged;
+mod verify_waits;
 mod vpn;

@@ -13,7 +13,7 @@ const CLOSING: usize = 3;
 
 /// Runs one test on that conversation, which is never closed if the test is called `open`; what
 /// fails.
-fn failures(name: &str, said: &str, rules: &str, yaml: &str, test: &str) -> Vec<Value> {
+pub(crate) fn failures(name: &str, said: &str, rules: &str, yaml: &str, test: &str) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings").join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let mut frames = frames(said);

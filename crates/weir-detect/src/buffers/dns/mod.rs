@@ -20,6 +20,9 @@ const NAME_LEN_MAX: usize = 1025;
 /// Labels and compression pointers of one name, at most.
 const LABELS_MAX: usize = 255;
 
+/// The type of the record that has options (RFC 6891 s6.1.1).
+const OPTIONS: [u8; 2] = 41_u16.to_be_bytes();
+
 /// Bytes of a message over TCP that are kept.
 const STREAM_LEN_MAX: usize = 16 * 1024;
 
@@ -235,6 +238,18 @@ fn has_room(bytes: &[u8], questions: usize, records: [usize; 3]) -> bool {
     least <= bytes.len().saturating_sub(HEADER_LEN)
 }
 
+/// Whether these are whole options (RFC 6891 s6.1.2): a code, a length, and so many bytes each.
+fn are_options(mut data: &[u8]) -> bool {
+    while !data.is_empty() {
+        let [_, _, high, low, rest @ ..] = data else { return false };
+        let Some(behind) = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..) else {
+            return false;
+        };
+        data = behind;
+    }
+    true
+}
+
 /// The names of records from `at` on, as far as they can be read; the section that cannot.
 fn read_records(
     bytes: &[u8],
@@ -260,7 +275,8 @@ fn read_records(
                 ttl: u32::from_be_bytes([*c, *d, *e, *f]),
                 data: (end + 10, at),
             });
-            if at > bytes.len() {
+            let Some(data) = bytes.get(end + 10..at) else { return Some(section) };
+            if [*a, *b] == OPTIONS && !are_options(data) {
                 return Some(section);
             }
         }
@@ -350,6 +366,13 @@ mod tests {
         let mut cut = query(b"\x01a\x00");
         cut[11] = 1;
         assert_eq!(events(&cut), [AppEvent::DnsAdditionals]);
+        // A record of options, of which one says that it is longer than the record.
+        for (length, found) in [(2, &[][..]), (9, &[AppEvent::DnsAdditionals])] {
+            let options = [&b"\0\0\x29\x10\0\0\0\0\0\0\x06\0\x03\0"[..], &[length], b"id"].concat();
+            let mut message = [query(b"\x01a\x00"), options].concat();
+            message[11] = 1;
+            assert_eq!(events(&message), found);
+        }
     }
 
     #[test]

@@ -259,7 +259,8 @@ impl<W: Write> Look<W> {
         let Some(number) = event.get("fileinfo").and_then(|it| it["tx_id"].as_u64()) else {
             return;
         };
-        let Some(now) = self.flows.transaction(&self.detector, packet, number) else { return };
+        let of_client = (number, true);
+        let Some(now) = self.flows.transaction(&self.detector, packet, of_client) else { return };
         if let ([("http", now)], Some(told)) = (&now.objects[..], event.get_mut("http")) {
             *told = sink::object(now);
         }

@@ -106,6 +106,7 @@ impl<W: Write> Look<W> {
             let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0);
             if one.alert.flow.to_server != view.to_server {
                 one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
+                self.bring_up_to_date(&mut one.alert, packet, true);
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
@@ -126,7 +127,7 @@ impl<W: Write> Look<W> {
         let passed_by = self.detector.passed_by();
         told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
         self.cut(&mut told);
-        told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet));
+        told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet, false));
         self.late_texts = texts_of(&told);
         for alert in &told {
             let fate = (Decision::Pass, std::slice::from_ref(alert));
@@ -153,19 +154,25 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// What came while an alert waited is told with it: an answer, for one.
-    fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>) {
+    /// What came while an alert waited is told with it: how far its own side has come by what is
+    /// acknowledged of that, or what the other has answered.
+    fn bring_up_to_date(&self, alert: &mut Alert, packet: &Packet<'_>, is_own: bool) {
+        let to_server = alert.flow.to_server;
         let Some(transaction) = &mut alert.transaction else { return };
         let Some(number) = transaction.number else { return };
-        let Some(now) = self.flows.transaction(&self.detector, packet, number) else { return };
+        let of_side = (number, to_server);
+        let Some(now) = self.flows.transaction(&self.detector, packet, of_side) else { return };
         let [object] = &now.objects[..] else { return };
-        if transaction.objects.first().is_some_and(|it| it.0 == object.0) {
-            transaction.progress = now.progress;
+        if transaction.objects.first().is_none_or(|it| it.0 != object.0) {
+            return;
+        }
+        let side = usize::from(to_server != is_own);
+        transaction.progress[side] = now.progress[side];
+        if !is_own {
             Arc::make_mut(&mut transaction.objects)[0] = object.clone();
+        } else if !now.files.is_empty() {
             // Nobody knows the parts of a form that was let go.
-            if !now.files.is_empty() {
-                transaction.files = now.files;
-            }
+            transaction.files = now.files;
         }
     }
 
@@ -279,7 +286,11 @@ impl<W: Write> Look<W> {
             if let Some(view) = self.flows.view(&self.detector, &packet) {
                 alert.flow = view;
             }
-            self.bring_up_to_date(&mut alert, &packet);
+            // What the server said, and nobody acknowledged, is looked at behind the client's.
+            if !alert.flow.to_server {
+                self.bring_up_to_date(&mut alert, &packet, false);
+            }
+            self.bring_up_to_date(&mut alert, &packet, true);
             let fate = (Decision::Pass, std::slice::from_ref(&alert));
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
             self.late_texts = texts_of(std::slice::from_ref(&alert));

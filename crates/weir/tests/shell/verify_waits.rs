@@ -1,0 +1,125 @@
+//! When `weir verify` looks at what came, and what it tells by then: as Suricata 8.0.7 does it,
+//! which was asked. A test whose name ends with `-ips` is inline.
+
+use serde_json::Value;
+
+use crate::verify_settings::failures;
+
+const EVE: &str = "%YAML 1.1\n---\noutputs:\n  - eve-log: {enabled: yes, filename: eve.json, \
+                   types: [{alert: {metadata: yes}}, http, flow]}\n";
+
+/// A test with one check for each of these, which is to be there so many times.
+fn checks(name: &str, wanted: &[(&str, u32)]) -> String {
+    let filters = wanted
+        .iter()
+        .map(|(what, count)| format!("  - filter: {{count: {count}, match: {{{what}}}}}\n"));
+    let inline = if name.ends_with("-ips") { ", --simulate-ips" } else { "" };
+    format!("args: [-k none{inline}]\nchecks:\n{}", filters.collect::<String>())
+}
+
+fn assert_said(name: &str, said: &str, rules: &str, yaml: &str, wanted: &[(&str, u32)]) {
+    let failed = failures(name, said, rules, yaml, &checks(name, wanted));
+    assert_eq!(failed, Vec::<Value>::new(), "{name}");
+}
+
+const IN_TWO: &str = "tcp 80\n\
+    > POST /x HTTP/1.1\\r\\nHost: h\\r\\nContent-Length: 10\\r\\n\\r\\nhello\n\
+    > world\n\
+    < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+
+#[test]
+fn bodies_are_looked_at_when_so_much_has_come_as_settings_say() {
+    let rules = "alert http any any -> any any (file.data; content:\"hello\"; sid:1;)\n\
+                 alert http any any -> any any (http.request_body; content:!\"zz\"; sid:2;)\n";
+    let of_http = |what: &str| {
+        format!(
+            "{EVE}app-layer:\n  protocols:\n    http:\n      libhtp:\n        \
+             default-config: {{{what}}}\n"
+        )
+    };
+    let plain = EVE.to_owned();
+    for (name, yaml, at) in [
+        ("bodies", &plain, 9),
+        ("bodies-early", &of_http("request-body-minimal-inspect-size: 4"), 6),
+        ("bodies-inline", &of_http("http-body-inline: yes"), 6),
+        // Suricata's program waits inline, too, where no settings say otherwise.
+        ("bodies-ips", &plain, 6),
+        ("bodies-auto-ips", &of_http("http-body-inline: auto"), 4),
+    ] {
+        let [one, two] = [1, 2]
+            .map(|sid| format!("event_type: alert, alert.signature_id: {sid}, pcap_cnt: {at}"));
+        assert_said(name, IN_TWO, rules, yaml, &[(&one, 1), (&two, 1), ("event_type: alert", 2)]);
+    }
+}
+
+#[test]
+fn an_alert_that_waits_tells_what_of_its_files_was_acknowledged_by_then() {
+    let rules = "alert http any any -> any any (http.uri; content:\"/x\"; sid:1;)\n";
+    let part = "event_type: alert, pcap_cnt: 6, \"files[0].size\": 5, \"files[0].state\": UNKNOWN";
+    assert_said("files", IN_TWO, rules, EVE, &[(part, 1)]);
+}
+
+#[test]
+fn what_is_odd_is_looked_at_by_either_side_when_it_comes_to_that_message() {
+    let http = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 206 OK\\r\\nContent-Range: bytes 9-5/10\\r\\nContent-Length: 2\\r\\n\\r\\nok\n\
+                > GET /y HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 206 OK\\r\\nContent-Range: items 1-2/3\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+    let pop3 =
+        "tcp 110\n< +OK hello\\r\\n\n> FOO\\r\\n\n< -ERR what\\r\\n\n> QUIT\\r\\n\n< +OK\\r\\n\n";
+    let of_http = "alert http any any -> any any (app-layer-event:http.range_invalid; sid:1;)\n";
+    let of_pop3 = "alert pop3 any any -> any any (app-layer-event:pop3.unknown_command; sid:1;)\n";
+    let on = "app-layer:\n  protocols:\n    pop3: {enabled: yes}\n";
+    let yaml = format!("{EVE}{on}");
+    let at = |packet: u32, direction: &str| {
+        format!("event_type: alert, pcap_cnt: {packet}, direction: {direction}")
+    };
+    let (to_server, to_client) = ("to_server", "to_client");
+    for (name, said, rules, wanted) in [
+        ("odd-answer", http, of_http, vec![at(7, to_server), at(9, to_client)]),
+        // Inline the request was looked at to its end before.
+        ("odd-answer-ips", http, of_http, vec![at(6, to_client)]),
+        ("odd-request", pop3, of_pop3, vec![at(7, to_client), at(9, to_server)]),
+        ("odd-request-ips", pop3, of_pop3, vec![at(6, to_server), at(8, to_client)]),
+    ] {
+        let mut list: Vec<(&str, u32)> = wanted.iter().map(|it| (it.as_str(), 1)).collect();
+        list.push(("event_type: alert", wanted.len() as u32));
+        assert_said(name, said, rules, &yaml, &list);
+    }
+}
+
+#[test]
+fn captured_texts_and_integers_are_told_with_all_events_of_a_flow_once_they_take_effect() {
+    let rules = "alert http any any -> any any (http.method; pcre:\"/^(\\w)/, flow:first\"; \
+                 noalert; sid:1;)\n\
+                 alert http any any -> any any (http.uri; content:\"/x\"; sid:2;)\n\
+                 alert http any any -> any any (http.uri; content:\"/x\"; flowint:count,+,1; noalert; \
+                 sid:3;)\n";
+    let text = "\"metadata.flowvars[0].first\": P";
+    let wanted = |packet: u32| {
+        [
+            format!("event_type: alert, pcap_cnt: {packet}, {text}, metadata.flowints.count: 1"),
+            format!("event_type: http, {text}, metadata.flowints.count: 1"),
+            format!("event_type: flow, {text}, metadata.flowints.count: 1"),
+        ]
+    };
+    for (name, packet) in [("captured", 6), ("captured-ips", 4)] {
+        let wanted = wanted(packet);
+        let list: Vec<(&str, u32)> = wanted.iter().map(|it| (it.as_str(), 1)).collect();
+        assert_said(name, IN_TWO, rules, EVE, &list);
+    }
+}
+
+#[test]
+fn who_cannot_be_read_is_dropped_inline_and_gets_no_further() {
+    let said = "tcp 53\n\
+        > \\x00\\x1d\\x00\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x03www\\x07example\\x00\\x00\\x01\\x00\\x01\n\
+        > \\x00\\x10\\x00\\x02\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00?www\n\
+        < \\x00\\x0c\\x00\\x01\\x81\\x80\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\n";
+    let rules = "alert dns any any -> any any (dns.query; content:\"www\"; sid:1;)\n";
+    let flow = "event_type: flow, flow.action: drop, flow.state: established, \
+                tcp.state: established";
+    assert_said("unreadable-ips", said, rules, EVE, &[(flow, 1), ("event_type: alert", 1)]);
+    let flow = "event_type: flow, flow.state: closed, tcp.state: closed";
+    assert_said("unreadable", said, rules, EVE, &[(flow, 1), ("event_type: alert", 1)]);
+}
