@@ -287,9 +287,7 @@ impl Conversation {
         if taken.new > 0 {
             self.hear(side, taken.new, (view, port), limits, &mut progress);
         }
-        // Suricata inline closes nothing before the flow is over.
-        let is_closed = seen & flags::FIN != 0 && ends(self);
-        if (is_closed && !limits.as_suricata.looks_at_pieces) || taken.reaches_depth {
+        if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
             self.close(side, &mut progress);
         }
         if let (true, Application::Http(connection)) =

@@ -32,7 +32,7 @@ use crate::ruleset::{RuleSet, Successors};
 use crate::session::Session;
 use later::Later;
 pub(crate) use later::{Effect, Waiting};
-pub(crate) use notes::{Change, Notes, put_text};
+pub(crate) use notes::{Change, Notes};
 pub(crate) use tcp::Tcp;
 
 /// Where a flow's state is in the detector's slab. The caller keeps it with its own state of the
@@ -55,7 +55,7 @@ const UNITS_MAX: usize = 256;
 /// Bits and integers of one flow, at most; a rule's further ones are not kept, and counted.
 const BITS_MAX: usize = 256;
 /// Texts that rules captured of one flow or packet, at most; likewise.
-const TEXTS_MAX: usize = 32;
+pub(crate) const TEXTS_MAX: usize = 32;
 
 /// One flow.
 #[derive(Debug, Default)]
@@ -140,7 +140,7 @@ pub(crate) struct Flow {
     /// It is among those of [`Slab::listed`].
     is_listed: bool,
 }
-heap_size!(Flow { conversation, other, dialogue, operations, notes });
+heap_size!(Flow { conversation, other, dialogue, operations, notes, later });
 
 impl Flow {
     /// Bytes that it has carried since it was found out what it holds.

@@ -45,7 +45,7 @@ impl Conversation {
     }
 
     /// What was odd, or told late, and not looked at with packets of a side before. Inline that is
-    /// looked at with the next bytes, and what a server's answer shows is none of a request that was
+    /// looked at with the next bytes, and what one side shows is none of the other's message that was
     /// looked at to its end before (as with Suricata).
     pub(super) fn tell_odd(
         &mut self,
@@ -64,16 +64,18 @@ impl Conversation {
             return;
         }
         let is_past =
-            side == 0 && (is_inline || limits.waits_for_acknowledgment && was_looked_through);
+            is_inline || side == 0 && limits.waits_for_acknowledgment && was_looked_through;
+        let awaits_answer = side == 1 && limits.as_suricata.answers_first;
         if side == 0 && !self.late.is_empty() {
             messages
                 .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
         }
         let events = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
-                for number in connection.take_odd(side) {
-                    let is_past = is_past
-                        && connection.transaction_of(number).is_none_or(|it| it.is_complete(0));
+                for number in connection.take_odd(side, awaits_answer) {
+                    let transaction = connection.transaction_of(number);
+                    let is_past =
+                        is_past && transaction.is_none_or(|it| it.is_looked_through(side));
                     if !is_past && !messages.contains(&MessageUpdate::Http(number)) {
                         messages.push(MessageUpdate::Http(number));
                     }
@@ -178,6 +180,11 @@ impl Message<'_> {
     /// Whether what a buffer of it holds is the beginning of a body of which more comes.
     pub(crate) fn awaits(&self, buffer: Buffer) -> bool {
         self.body(buffer).is_some_and(|(transaction, side)| transaction.awaits_body(side))
+    }
+
+    /// Whether more of its head is to come.
+    pub(crate) fn is_begun(&self) -> bool {
+        matches!(self, Self::Http(transaction, side) if transaction.is_begun(*side))
     }
 
     /// Whether what a buffer of it holds is a body of which that much has not come.

@@ -48,6 +48,11 @@ impl Detector {
         flow.is_passed
     }
 
+    /// Forgets what rules captured of the packet at hand: what is told next is of none.
+    pub fn forget_packet(&mut self) {
+        self.evaluator.begin();
+    }
+
     /// Nobody is told of alerts about the packet at hand.
     pub(crate) fn take_back_alerts(&mut self, slot: FlowSlot) {
         let was_alerted = self.evaluator.was_alerted;

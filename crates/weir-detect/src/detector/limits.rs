@@ -110,6 +110,10 @@ pub struct AsSuricata {
     pub trusts_ip_headers: bool,
     /// Whether segments that have no place in their connection are no part of it, though they go on.
     pub ignores_invalid: bool,
+    /// Whether a server's side looks at what is odd about a request once it has answered that.
+    pub answers_first: bool,
+    /// Whether rules see a cookie of HTTP as soon as its line is there.
+    pub cuts_heads: bool,
     /// Whether a flow of datagrams is cut off, too, once one of them cannot be read.
     pub cuts_datagrams: bool,
     /// Whether alerts about HTTP tell its bodies (Suricata's `http-body`).
@@ -134,8 +138,8 @@ impl Limits {
     }
 
     /// When rules look at bodies of HTTP.
-    pub(crate) fn looks_at_bodies(&self) -> Look {
-        match (self.as_suricata.bodies_from, self.is_hasty()) {
+    pub(crate) fn looks_at_bodies(&self, is_of_http2: bool) -> Look {
+        match (self.as_suricata.bodies_from.filter(|_| !is_of_http2), self.is_hasty()) {
             (Some(from), _) => Look::From(from),
             (None, true) => Look::Always,
             (None, false) => Look::AtFirst,
@@ -190,6 +194,8 @@ impl Default for AsSuricata {
             only_tells: false,
             trusts_ip_headers: false,
             ignores_invalid: false,
+            answers_first: false,
+            cuts_heads: false,
             cuts_datagrams: false,
             gives_up: false,
             tells_bodies: false,

@@ -19,16 +19,19 @@ impl Detector {
         conversation.is_some_and(|it| it.has_ended)
     }
 
-    /// Tells of what an application leaves at its connection's end, with the packet that ends it.
+    /// Tells of what an application leaves at its connection's end, with the packet that ends it,
+    /// or what can be read of it.
     pub(super) fn end_applications(&mut self, now: Time, slot: FlowSlot) {
-        let Evaluator { limits, records, units, .. } = &mut self.evaluator;
+        let Evaluator { limits, records, units, parser_error, .. } = &mut self.evaluator;
         let waits = limits.waits_for_acknowledgment;
-        // Suricata inline waits until the flow is over.
-        if (records.is_none() && units.is_none()) || !(waits || limits.sees_all) {
+        let has_given_up = limits.as_suricata.gives_up && parser_error.is_some();
+        // Suricata inline waits until the flow is over, or nothing more can be read.
+        let may_end = waits || limits.sees_all || has_given_up;
+        if (records.is_none() && units.is_none()) || !may_end {
             return;
         }
         let Some(flow) = self.flows.taken_mut(slot) else { return };
-        if flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
+        if has_given_up || flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
             let (http, left) = flow.end_application(limits.http_headers);
             let view = flow.view(Direction::Initiator);
             if let Some(records) = records {

@@ -11,7 +11,7 @@ use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, Blocked, End, RdmaView, Text, TextScope, TransactionView};
 use crate::conversation::Message;
 use crate::detector::{Decision, Detector, Direction, Unseen};
-use crate::flow::{Change, Effect, Flow, put_text};
+use crate::flow::{Change, Effect, Flow, TEXTS_MAX};
 use crate::headers::Headers;
 use crate::packet::View;
 use crate::rdma::remote_key;
@@ -314,8 +314,13 @@ impl Evaluator {
             match kept {
                 TextScope::Flow => self.note(flow, scene, Change::Text(*name, text.to_vec())),
                 TextScope::Packet => {
-                    let has_room = put_text(&mut self.of_packet, *name, text);
-                    self.counters.bits_lost += u64::from(!has_room);
+                    // A packet keeps each text of a name.
+                    let is_known = self.of_packet.iter().any(|it| it.0 == *name && it.1 == *text);
+                    let has_room = self.of_packet.len() < TEXTS_MAX;
+                    if !is_known && has_room {
+                        self.of_packet.push((*name, text.clone()));
+                    }
+                    self.counters.bits_lost += u64::from(!is_known && !has_room);
                 }
                 TextScope::Alert => {}
             }
@@ -437,8 +442,9 @@ impl Evaluator {
 
     /// Changes what is noted of the flow, for rules about packets once that takes effect.
     fn note(&mut self, flow: &mut Flow, scene: &Scene<'_>, change: Change) {
-        if !self.put_off(flow, scene.direction, Effect::Note(change.clone())) {
-            flow.note_for_others(&change);
+        match self.puts_off {
+            Some(_) => _ = self.put_off(flow, scene.direction, Effect::Note(change.clone())),
+            None => flow.note_for_others(&change),
         }
         self.counters.bits_lost += u64::from(!flow.note(&change));
     }
@@ -458,7 +464,9 @@ impl Evaluator {
                 return self.note(flow, scene, Change::Subtract(name, amount(by, flow)));
             }
             (BitVerb::Set, _) => true,
-            (BitVerb::Toggle, BitScope::Flow) => !flow.notes().has_bit(name),
+            (BitVerb::Toggle, BitScope::Flow) => {
+                return self.note(flow, scene, Change::Toggle(name));
+            }
             (BitVerb::Toggle, BitScope::Transaction) => {
                 !self.looked_at.is_some_and(|it| flow.transaction_has_bit(it, name))
             }

@@ -58,6 +58,8 @@ impl Evaluator {
         let conversation = flow.conversation.as_ref();
         let waits = self.limits.waits_for_acknowledgment && view.is_tcp();
         let (length, acknowledged) = conversation.filter(|_| waits)?.heard(direction.index());
+        // With what is no part of the connection nothing takes effect.
+        let acknowledged = if view.is_refused { 0 } else { acknowledged };
         Some(HeardStream { length, acknowledged })
     }
 
@@ -83,7 +85,8 @@ impl Evaluator {
         decision: Decision,
     ) {
         let is_of_packet = looked.at_packet.is_break();
-        let waits = self.heard.is_some() && (!is_of_packet || looked.at_packet != looked.at_rest);
+        let may_wait = self.heard.is_some() && !self.is_heard_out;
+        let waits = may_wait && (!is_of_packet || looked.at_packet != looked.at_rest);
         self.is_passed = decision == Decision::Pass
             && match waits {
                 true => is_of_packet,

@@ -194,9 +194,14 @@ impl Evaluator {
         sight.message.is_some_and(|message| {
             // Inline nothing waits: what has come would be gone (as with Suricata).
             let may_wait = !self.limits.is_hasty() && test.steps.iter().any(Step::is_negated);
-            let waits = match self.limits.as_suricata.bodies_from {
-                Some(from) => message.is_early(buffer, from),
-                None => may_wait && message.awaits(buffer),
+            let as_suricata = &self.limits.as_suricata;
+            let waits = match as_suricata.bodies_from {
+                // Another cookie may follow, which is one with the first.
+                _ if buffer == Buffer::HttpCookie => !as_suricata.cuts_heads && message.is_begun(),
+                Some(from) if message.protocol() != Protocol::Http2 => {
+                    message.is_early(buffer, from)
+                }
+                _ => may_wait && message.awaits(buffer),
             };
             if waits {
                 return false;

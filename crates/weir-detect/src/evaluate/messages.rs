@@ -67,7 +67,8 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let fresh = transaction.fresh(side, self.limits.looks_at_bodies());
+        let when = self.limits.looks_at_bodies(transaction.is_of_http2());
+        let fresh = transaction.fresh(side, when);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
         if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records

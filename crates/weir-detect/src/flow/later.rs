@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Change, Flow, Notes};
 use crate::detector::{Direction, Limits};
+use crate::heap::heap_size;
 use crate::rule::{Buffer, RuleIndex};
 
 /// Effects of a flow that wait, at most; what is beyond takes effect at once.
@@ -38,6 +39,8 @@ pub(crate) struct Later {
     /// What is noted of the flow as rules about packets see it meanwhile.
     notes: Notes,
 }
+
+heap_size!(Later { notes });
 
 impl Flow {
     /// Puts an effect off until the bytes that it is about are acknowledged. What is noted

@@ -21,6 +21,8 @@ heap_size!(Notes { texts });
 pub(crate) enum Change {
     /// Sets a bit, or unsets it.
     Bit(u32, bool),
+    /// Sets a bit that is not set, and unsets one that is.
+    Toggle(u32),
     /// Gives an integer a value.
     Integer(u32, i64),
     /// Adds to an integer, from 0 on.
@@ -62,6 +64,7 @@ impl Notes {
     pub(crate) fn make(&mut self, change: &Change) -> bool {
         match change {
             Change::Bit(bit, is_set) => return self.put_bit(*bit, *is_set),
+            Change::Toggle(bit) => return self.put_bit(*bit, !self.has_bit(*bit)),
             Change::Text(name, text) => return put_text(&mut self.texts, *name, text),
             Change::Integer(name, value) => return self.put_integer(*name, *value),
             Change::Add(name, by) => {
@@ -107,7 +110,7 @@ impl Notes {
 }
 
 /// Adds a text, or puts it in the place of the one of that name; whether there was room.
-pub(crate) fn put_text(texts: &mut Vec<(u32, Vec<u8>)>, name: u32, text: &[u8]) -> bool {
+fn put_text(texts: &mut Vec<(u32, Vec<u8>)>, name: u32, text: &[u8]) -> bool {
     let has_room = texts.len() < TEXTS_MAX;
     match texts.iter_mut().find(|it| it.0 == name) {
         Some(known) => known.1 = text.to_vec(),

@@ -548,7 +548,7 @@ impl<W: Write> Look<W> {
 
     fn noted_of(&self, packet: &Packet<'_>) -> Event {
         let mut marks = self.flows.marks(&self.detector, packet);
-        let is_new = |it: &&Text| marks.texts.iter().all(|one| one.name != it.name);
+        let is_new = |it: &&Text| !marks.texts.contains(it);
         let late: Vec<_> = self.late_texts.iter().filter(is_new).cloned().collect();
         marks.texts.extend(late);
         eve::noted(marks)

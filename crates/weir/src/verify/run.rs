@@ -243,6 +243,8 @@ fn options(case: &Case) -> Options {
             only_tells: !case.is_inline,
             trusts_ip_headers: true,
             ignores_invalid: true,
+            answers_first: true,
+            cuts_heads: true,
             cuts_datagrams: true,
             gives_up: true,
             tells_bodies: ["http-body", "http-body-printable"]

@@ -409,9 +409,7 @@ impl Connection {
         let Some(transaction) = self.transactions.get_mut(at) else { return };
         if transaction.events.raise(event) {
             let number = first + at as u64;
-            // What is odd about a request is looked at with its response, once that comes.
-            let of_response = transaction.half(1).is_some();
-            for odd in &mut self.odd[..=usize::from(of_response)] {
+            for odd in &mut self.odd {
                 if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
                     odd.push(number);
                 }
@@ -452,9 +450,15 @@ impl Connection {
         upgraded
     }
 
-    /// Transactions about which something is odd that a side has not looked at.
-    pub(crate) fn take_odd(&mut self, side: usize) -> Vec<u64> {
-        std::mem::take(&mut self.odd[side])
+    /// Transactions about which something is odd that a side has not looked at; those that have no
+    /// answer later, where somebody `awaits` that.
+    pub(crate) fn take_odd(&mut self, side: usize, awaits: bool) -> Vec<u64> {
+        let mut odd = std::mem::take(&mut self.odd[side]);
+        let is_later = |it: &mut u64| {
+            awaits && self.transaction_of(*it).is_some_and(|it| it.half(1).is_none())
+        };
+        self.odd[side] = odd.extract_if(.., is_later).collect();
+        odd
     }
 
     fn head(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {

@@ -179,6 +179,11 @@ impl Transaction {
         self.half(side).is_some_and(|it| !it.is_complete && !it.is_cut && it.body_size < ENOUGH)
     }
 
+    /// Whether more of a side's head is to come.
+    pub(crate) fn is_begun(&self, side: usize) -> bool {
+        self.half(side).is_some_and(|it| it.head == Head::Begun)
+    }
+
     /// Whether rules are to look at a side's body later, when more of it has come than so many bytes
     /// of a request's, and of a response's (HTTP/1).
     pub(crate) fn is_body_early(&self, side: usize, from: [u64; 2]) -> bool {
@@ -201,6 +206,11 @@ impl Transaction {
     /// Whether a side is whole.
     pub(crate) fn is_complete(&self, side: usize) -> bool {
         self.half(side).is_some_and(|it| it.is_complete)
+    }
+
+    /// Whether a side was looked at when its message was whole.
+    pub(crate) fn is_looked_through(&self, side: usize) -> bool {
+        self.states[side].is_some_and(|it| it.1 == COMPLETE)
     }
 
     /// Lets the body of a side go that is whole and was looked at.

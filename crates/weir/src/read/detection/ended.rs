@@ -209,6 +209,10 @@ impl<W: Write> Look<W> {
     /// Whether it is of what was spoken in the flow before: Suricata ends that with a packet of its
     /// own once both sides speak something else.
     fn is_flushed(&self, event: &Event) -> bool {
+        let waits = self.options.waits || self.options.as_ips;
+        if !waits || event.get("proto").is_none_or(|it| it != "TCP") {
+            return false;
+        }
         let kind = event.get("event_type").and_then(Value::as_str);
         let is_http2 =
             || event.get("http").is_some_and(|it| it.get("version") == Some(&json!("2")));

@@ -105,8 +105,10 @@ impl<W: Write> Look<W> {
             let is_raw = !is_known && rule.is_of_stream();
             let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0);
             if one.alert.flow.to_server != view.to_server {
-                one.is_acknowledged |= acknowledgment.wrapping_sub(one.end) < 1 << 31;
-                self.bring_up_to_date(&mut one.alert, packet, true);
+                if !one.is_acknowledged && acknowledgment.wrapping_sub(one.end) < 1 << 31 {
+                    one.is_acknowledged = true;
+                    self.bring_up_to_date(&mut one.alert, packet, true);
+                }
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
@@ -167,11 +169,13 @@ impl<W: Write> Look<W> {
             return;
         }
         let side = usize::from(to_server != is_own);
+        let is_of_side = transaction.progress[1 - side] == now.progress[1 - side];
         transaction.progress[side] = now.progress[side];
-        if !is_own {
+        if !is_own || is_of_side {
             Arc::make_mut(&mut transaction.objects)[0] = object.clone();
-        } else if !now.files.is_empty() {
-            // Nobody knows the parts of a form that was let go.
+        }
+        // Nobody knows the parts of a form that was let go.
+        if is_own && !now.files.is_empty() {
             transaction.files = now.files;
         }
     }
@@ -235,6 +239,7 @@ impl<W: Write> Look<W> {
 
     /// The capture ends, and with it the streams.
     pub(super) fn tell_held(&mut self) {
+        self.detector.forget_packet();
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
         let mut held: Vec<Held> = Vec::new();
         for (_, mut of_flow) in std::mem::take(&mut self.held) {
@@ -300,11 +305,11 @@ impl<W: Write> Look<W> {
     }
 }
 
-/// What rules captured of the packets that these alerts are about, each by its name once.
+/// What rules captured of the packets that these alerts are about.
 fn texts_of(alerts: &[Alert]) -> Vec<Text> {
     let mut texts: Vec<Text> = Vec::new();
     for text in alerts.iter().flat_map(|it| &it.texts).filter(|it| it.kept == TextScope::Packet) {
-        if texts.iter().all(|it| it.name != text.name) {
+        if !texts.contains(text) {
             texts.push(text.clone());
         }
     }
