@@ -314,7 +314,9 @@ impl Conversation {
         let is_dns = view.source_port == 53 || view.destination_port == 53;
         let was = self.protocol();
         let mut heard = Heard::of(self.wanted, limits);
-        self.tell(side, new, is_dns, port, &mut heard);
+        if !self.has_given_up {
+            self.tell(side, new, is_dns, port, &mut heard);
+        }
         progress.frames = std::mem::take(&mut heard.frames);
         let unexpected = heard.unexpected;
         (progress.messages, progress.said) = heard.told();
@@ -622,9 +624,6 @@ impl Conversation {
         let Self { streams, application, framer, .. } = self;
         let bytes = streams[side].newest(known);
         let before = application.protocol();
-        if self.has_given_up {
-            return;
-        }
         feed(application, side, bytes, heard);
         if let (Some(framer), Some(before)) = (framer, before) {
             framer.take(before, side, (bytes, &heard.ends), &mut heard.frames);

@@ -422,9 +422,8 @@ impl Detector {
             *spare = Flow::default();
             spare
         });
-        let view = View::of(packet, &decoded);
-        let view =
-            if flow.is_settled(&evaluator.limits) { view } else { view.checked(&evaluator.limits) };
+        let limits = Some(&evaluator.limits).filter(|it| !flow.is_settled(it));
+        let view = View::of(packet, &decoded).checked(limits);
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
         evaluator.begin();

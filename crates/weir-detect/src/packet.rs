@@ -110,10 +110,8 @@ impl<'a> View<'a> {
 
     /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if `limits` ask
     /// for that.
-    pub(crate) fn checked(self, limits: &Limits) -> Self {
-        if !limits.checks_segments {
-            return self;
-        }
+    pub(crate) fn checked(self, limits: Option<&Limits>) -> Self {
+        let Some(limits) = limits.filter(|it| it.checks_segments) else { return self };
         if self.parsed.rdma.is_some() {
             let icrc = self.icrc.unwrap_or_else(|| icrc::check(self.bytes, self.parsed));
             return Self { is_damaged: icrc == IcrcStatus::Invalid, ..self };

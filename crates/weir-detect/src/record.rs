@@ -103,7 +103,7 @@ pub struct FlowRecord {
     /// Whether nothing is told of it: a rule says so (`config`), or it is ARP.
     pub is_untold: bool,
     /// What rules have noted of it.
-    pub marks: Marks,
+    pub marks: Option<Box<Marks>>,
     /// The least and the greatest number of routers that packets of the initiator, and of the
     /// responder, could still pass; none where it sent none.
     pub hop_limits: [Option<(u8, u8)>; 2],

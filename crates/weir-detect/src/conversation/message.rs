@@ -45,8 +45,8 @@ impl Conversation {
     }
 
     /// What was odd, or told late, and not looked at with packets of a side before. Inline that is
-    /// looked at with the next bytes, and what one side shows is none of the other's message that was
-    /// looked at to its end before (as with Suricata).
+    /// looked at with the next bytes, and what one side shows is none of the other's message that
+    /// was looked at to its end before (as with Suricata).
     pub(super) fn tell_odd(
         &mut self,
         side: usize,

@@ -76,7 +76,7 @@ impl Conversation {
     /// acknowledgments is not at its end while there is something that has none, or one side has
     /// said nothing.
     pub(crate) fn ends_now(&mut self, waits: bool) -> bool {
-        let is_heard = |it: &Stream| it.len() > 0 && it.acknowledged().0 == it.len();
+        let is_heard = |it: &Stream| !it.is_empty() && it.acknowledged().0 == it.len();
         !self.has_ended && {
             let is_at_end = !waits || self.streams.iter().all(is_heard);
             self.has_ended = is_at_end && self.acceptance.has_ended(waits);

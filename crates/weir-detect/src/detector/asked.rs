@@ -145,7 +145,8 @@ impl Detector {
     pub(crate) fn record(&mut self, slot: FlowSlot) -> Option<FlowRecord> {
         let limits = &self.evaluator.limits;
         let flow = self.flows.taken(slot);
-        let marks = flow.map_or_else(Marks::default, |it| self.marks_of(it, it.notes()));
+        let marks = flow.map(|it| self.marks_of(it, it.notes()));
+        let marks = marks.filter(|it| *it != Marks::default()).map(Box::new);
         let narrates = self.evaluator.tells_of_applications();
         self.flows.taken_mut(slot).map(|it| FlowRecord { marks, ..it.record(limits, narrates) })
     }

@@ -108,7 +108,7 @@ pub struct AsSuricata {
     pub gives_up: bool,
     /// Whether a segment is its connection's although its IPv4 header's checksum is wrong.
     pub trusts_ip_headers: bool,
-    /// Whether segments that have no place in their connection are no part of it, though they go on.
+    /// Whether segments that have no place in their connection are no part of it, and go on.
     pub ignores_invalid: bool,
     /// Whether a server's side looks at what is odd about a request once it has answered that.
     pub answers_first: bool,

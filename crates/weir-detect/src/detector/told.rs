@@ -147,8 +147,8 @@ impl Detector {
         self.evaluator.passed_by
     }
 
-    /// Whether the last packet brings nothing, and its sender's stream was acknowledged before: what
-    /// is told with it waits for no acknowledgment.
+    /// Whether the last packet brings nothing, and its sender's stream was acknowledged before:
+    /// what is told with it waits for no acknowledgment.
     pub fn is_heard_out(&self) -> bool {
         self.evaluator.is_heard_out
     }

@@ -67,8 +67,7 @@ impl Evaluator {
         decision: &mut Decision,
     ) -> ControlFlow<bool> {
         let side = scene.direction.index();
-        let when = self.limits.looks_at_bodies(transaction.is_of_http2());
-        let fresh = transaction.fresh(side, when);
+        let fresh = transaction.fresh(side, &self.limits);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
         if (side == 1 && is_complete || transaction.is_of_connection())
             && let Some(records) = &mut self.records

@@ -73,7 +73,7 @@ impl Notes {
             }
             Change::Subtract(name, by) => {
                 let known = self.integers.iter_mut().find(|it| it.0 == *name);
-                known.into_iter().for_each(|it| it.1 = it.1 - by & WRAPS);
+                known.into_iter().for_each(|it| it.1 = (it.1 - by) & WRAPS);
             }
         }
         true

@@ -329,15 +329,7 @@ impl<W: Write> Look<W> {
         let fate = self.exception(layer, &packet);
         self.is_answered = matches!(fate, Some(Fate::Rejected(_) | Fate::Answered));
         if let Some(fate @ (Fate::Dropped(_) | Fate::Rejected(_) | Fate::Bypassed)) = fate {
-            if !alerts.is_empty() {
-                self.flows.take_back_alerts(&mut self.detector, &packet);
-            }
-            if self.detector.parser_error().is_some() {
-                self.anomalies(now, layer, &packet);
-            }
-            self.unseen(now, layer, &packet, fate);
-            self.ended();
-            return;
+            return self.unseen(now, (layer, &packet), !alerts.is_empty(), fate);
         }
         let is_let_pass = fate == Some(Fate::Unseen);
         if is_let_pass {

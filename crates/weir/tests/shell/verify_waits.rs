@@ -62,9 +62,11 @@ fn an_alert_that_waits_tells_what_of_its_files_was_acknowledged_by_then() {
 #[test]
 fn what_is_odd_is_looked_at_by_either_side_when_it_comes_to_that_message() {
     let http = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
-                < HTTP/1.1 206 OK\\r\\nContent-Range: bytes 9-5/10\\r\\nContent-Length: 2\\r\\n\\r\\nok\n\
+                < HTTP/1.1 206 OK\\r\\nContent-Range: bytes 9-5/10\\r\\n\
+                Content-Length: 2\\r\\n\\r\\nok\n\
                 > GET /y HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
-                < HTTP/1.1 206 OK\\r\\nContent-Range: items 1-2/3\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+                < HTTP/1.1 206 OK\\r\\nContent-Range: items 1-2/3\\r\\n\
+                Content-Length: 2\\r\\n\\r\\nok\n";
     let pop3 =
         "tcp 110\n< +OK hello\\r\\n\n> FOO\\r\\n\n< -ERR what\\r\\n\n> QUIT\\r\\n\n< +OK\\r\\n\n";
     let of_http = "alert http any any -> any any (app-layer-event:http.range_invalid; sid:1;)\n";
@@ -93,8 +95,8 @@ fn captured_texts_and_integers_are_told_with_all_events_of_a_flow_once_they_take
     let rules = "alert http any any -> any any (http.method; pcre:\"/^(\\w)/, flow:first\"; \
                  noalert; sid:1;)\n\
                  alert http any any -> any any (http.uri; content:\"/x\"; sid:2;)\n\
-                 alert http any any -> any any (http.uri; content:\"/x\"; flowint:count,+,1; noalert; \
-                 sid:3;)\n";
+                 alert http any any -> any any (http.uri; content:\"/x\"; flowint:count,+,1; \
+                 noalert; sid:3;)\n";
     let text = "\"metadata.flowvars[0].first\": P";
     let wanted = |packet: u32| {
         [
@@ -113,7 +115,8 @@ fn captured_texts_and_integers_are_told_with_all_events_of_a_flow_once_they_take
 #[test]
 fn who_cannot_be_read_is_dropped_inline_and_gets_no_further() {
     let said = "tcp 53\n\
-        > \\x00\\x1d\\x00\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x03www\\x07example\\x00\\x00\\x01\\x00\\x01\n\
+        > \\x00\\x1d\\x00\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\
+        \\x03www\\x07example\\x00\\x00\\x01\\x00\\x01\n\
         > \\x00\\x10\\x00\\x02\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00?www\n\
         < \\x00\\x0c\\x00\\x01\\x81\\x80\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\n";
     let rules = "alert dns any any -> any any (dns.query; content:\"www\"; sid:1;)\n";

@@ -1,10 +1,11 @@
 //! A request and its response, and the buffers that rules know of them.
 
-use super::half::{Fresh, Half, Head, Look};
+use super::half::{Fresh, Half, Head};
 use super::http2::{Frames, Header, tell};
 use super::odd::is_space;
 use super::{joined, told};
 use crate::buffers::event::{AppEvent, AppEvents};
+use crate::detector::Limits;
 use crate::heap::heap_size;
 use crate::record::HttpRecord;
 use crate::rule::{Buffer, Hook, HttpPlace, Rule, RuleIndex};
@@ -149,7 +150,8 @@ impl Transaction {
 
     /// What is new of a side since this was asked last. Inline no byte waits for others: it would
     /// be gone.
-    pub(crate) fn fresh(&mut self, side: usize, when: Look) -> Fresh {
+    pub(crate) fn fresh(&mut self, side: usize, limits: &Limits) -> Fresh {
+        let when = limits.looks_at_bodies(self.is_of_http2());
         let frames = self.stream.as_mut().map(|it| &mut it.1[side]);
         let of_frames = frames.is_some_and(|it| std::mem::take(&mut it.is_fresh));
         let fresh = self.half_mut(side).map(|it| it.fresh(side, when)).unwrap_or_default();
@@ -184,8 +186,8 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.head == Head::Begun)
     }
 
-    /// Whether rules are to look at a side's body later, when more of it has come than so many bytes
-    /// of a request's, and of a response's (HTTP/1).
+    /// Whether rules are to look at a side's body later, when more of it has come than so many
+    /// bytes of a request's, and of a response's (HTTP/1).
     pub(crate) fn is_body_early(&self, side: usize, from: [u64; 2]) -> bool {
         let half = self.half(side).filter(|_| !self.is_of_http2());
         half.is_some_and(|it| !it.is_body_due(side, from))

@@ -39,7 +39,7 @@ impl<W: Write> Look<W> {
         let Events { flow, netflow, community_seed, .. } = self.options.events;
         let is_inline = self.options.is_inline;
         let id = sink::flow_id(&record.view);
-        self.noted = eve::noted(record.marks.clone());
+        self.noted = record.marks.as_deref().cloned().map(eve::noted).unwrap_or_default();
         self.sent.remove(&id);
         [false, true].iter().for_each(|it| _ = self.chunks.remove(&(id, *it)));
         self.tell_odd_late(id, record.vlans);

@@ -97,8 +97,25 @@ impl<W: Write> Look<W> {
         Some(fate)
     }
 
-    /// A packet that no rule has a say in.
-    pub(super) fn unseen(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, fate: Fate) {
+    /// A packet that no rule has a say in, though some may have matched.
+    pub(super) fn unseen(
+        &mut self,
+        now: Time,
+        (layer, packet): (&Layer<'_>, &Packet<'_>),
+        has_matched: bool,
+        fate: Fate,
+    ) {
+        if has_matched {
+            self.flows.take_back_alerts(&mut self.detector, packet);
+        }
+        if self.detector.parser_error().is_some() {
+            self.anomalies(now, layer, packet);
+        }
+        self.tell_unseen(now, layer, packet, fate);
+        self.ended();
+    }
+
+    fn tell_unseen(&mut self, now: Time, layer: &Layer<'_>, packet: &Packet<'_>, fate: Fate) {
         let is_inline = self.options.is_inline;
         if let Fate::Dropped(reason) | Fate::Rejected(reason) = fate {
             if is_inline {
