@@ -1,7 +1,7 @@
 //! Heads of HTTP whose end does not come, or comes late. Expectations are what Suricata 8.0.7
 //! alerts on with the same packets; at a FIN, it waits for the connection's last packet.
 
-use weir_detect::{Decision, Direction, Limits};
+use weir_detect::{AsSuricata, Decision, Direction, Limits};
 
 use crate::bench::Bench;
 
@@ -303,4 +303,19 @@ fn a_body_without_a_head_is_looked_at_to_its_end() {
     bench.tcp(Direction::Responder, FIN_ACK, b"");
     bench.client(b"");
     assert_eq!(bench.alerted(), [4]);
+}
+
+/// Another `Cookie` may follow, and both are one: who acts on the first alone lets the second by.
+#[test]
+fn a_cookie_is_looked_at_with_all_headers_by_gateways_and_with_its_line_as_by_suricata() {
+    let rule = "alert http any any -> any any (http.cookie; content:\"a=1\"; endswith; sid:1;)";
+    for (cuts_heads, found) in [(false, &[][..]), (true, &[1])] {
+        let as_suricata = AsSuricata { cuts_heads, ..AsSuricata::default() };
+        let mut bench = Bench::with(rule, Limits { as_suricata, ..Limits::default() });
+        bench.connect();
+        bench.client(b"GET / HTTP/1.1\r\nCookie: a=1\r\nC");
+        assert_eq!(sorted(&mut bench), found);
+        bench.client(b"ookie: evil\r\n\r\n");
+        assert_eq!(sorted(&mut bench), []);
+    }
 }

@@ -91,6 +91,18 @@ fn what_is_odd_is_looked_at_by_either_side_when_it_comes_to_that_message() {
 }
 
 #[test]
+fn who_passes_with_a_packet_that_waits_for_nothing_passes_from_there_on() {
+    let said = "tcp 80\n> GET /x HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 200 OK\\r\\nA: 1\\r\\nA: 2\\r\\nContent-Length: 2\\r\\n\\r\\nok\n\
+                > GET /y HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n\n\
+                < HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\n";
+    let rules = "pass http any any -> any any (flow:to_server; \
+                 app-layer-event:http.response_header_repetition; sid:1;)\n\
+                 alert http any any -> any any (http.uri; content:\"/y\"; sid:2;)\n";
+    assert_said("passes", said, rules, EVE, &[("event_type: alert", 0)]);
+}
+
+#[test]
 fn captured_texts_and_integers_are_told_with_all_events_of_a_flow_once_they_take_effect() {
     let rules = "alert http any any -> any any (http.method; pcre:\"/^(\\w)/, flow:first\"; \
                  noalert; sid:1;)\n\
