@@ -38,6 +38,14 @@ struct Request {
 }
 heap_size!(Request { body, object });
 
+/// What stands before a message's length.
+#[derive(Debug)]
+struct Head {
+    transaction: u16,
+    /// 0, unless it is odd.
+    protocol: u16,
+}
+
 impl Parser for Modbus {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         // Behind what is no message, one begins where a segment begins with one.
@@ -47,27 +55,18 @@ impl Parser for Modbus {
         }
         while let Some(head) = self.held[side].bytes().first_chunk::<HEAD_LEN>().copied() {
             let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
-            let event = match () {
-                () if !(2..=LENGTH_MAX).contains(&length) => Some(AppEvent::ModbusLength),
-                () if head[2..4] != [0, 0] => Some(AppEvent::ModbusProtocol),
-                () => None,
-            };
-            if let Some(event) = event {
+            if !(2..=LENGTH_MAX).contains(&length) {
                 let mut unit = Unit::new(Protocol::Modbus, self.count);
-                unit.odd(event);
+                unit.odd(AppEvent::ModbusLength);
                 said.unreadable(unit);
-                if event == AppEvent::ModbusLength {
-                    return self.held[side].lose(1, None);
-                }
-                // How long it is is known.
-                self.held[side].drop(6 + length as u64);
-                continue;
+                return self.held[side].lose(1, None);
             }
             let Some(message) = self.held[side].take(6 + length) else { return };
-            let transaction = u16::from_be_bytes([head[0], head[1]]);
+            let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+            let head = Head { transaction: word(0), protocol: word(2) };
             match side {
-                0 => self.request(transaction, &message[6..], said),
-                _ => self.response(transaction, &message[6..], said),
+                0 => self.request(&head, &message[6..], said),
+                _ => self.response(&head, &message[6..], said),
             }
         }
     }
@@ -87,11 +86,14 @@ impl Parser for Modbus {
 }
 
 impl Modbus {
-    fn request(&mut self, transaction: u16, body: &[u8], said: &mut Said) {
+    fn request(&mut self, head: &Head, body: &[u8], said: &mut Said) {
         let number = self.count;
         self.count += 1;
         let mut unit = Unit::new(Protocol::Modbus, number);
-        let mut object = described(transaction, body);
+        let mut object = described(head, body);
+        if head.protocol != 0 {
+            unit.odd(AppEvent::ModbusProtocol);
+        }
         let (function, data) = (body[1], &body[2..]);
         unit.number(Field::ModbusUnit, body[0]);
         unit.number(Field::ModbusFunction, function);
@@ -113,15 +115,16 @@ impl Modbus {
             self.waiting.pop_front();
         }
         let body = body.to_vec();
+        let transaction = head.transaction;
         self.waiting.push_back(Request { number, transaction, body, object });
         said.tell(unit);
     }
 
-    fn response(&mut self, transaction: u16, body: &[u8], said: &mut Said) {
+    fn response(&mut self, head: &Head, body: &[u8], said: &mut Said) {
         let (function, data) = (body[1], &body[2..]);
-        let is_meant = |it: &Request| it.transaction == transaction && it.is_for(body);
+        let is_meant = |it: &Request| it.transaction == head.transaction && it.is_for(body);
         let place = self.waiting.iter().position(is_meant);
-        let mut object = described(transaction, body);
+        let mut object = described(head, body);
         if function & 0x80 != 0 {
             let code = data.first().copied().unwrap_or_default();
             let told = Object::default().with("raw", code).with("code", exception(code));
@@ -133,6 +136,9 @@ impl Modbus {
         let mut unit =
             Unit::new(Protocol::Modbus, request.as_ref().map_or(self.count, |it| it.number));
         unit.number(Field::ModbusUnit, body[0]);
+        if head.protocol != 0 {
+            unit.odd(AppEvent::ModbusProtocol);
+        }
         let object = match request {
             Some(mut request) => {
                 let is_exception = function & 0x80 != 0;
@@ -185,17 +191,17 @@ fn is_answer(function: u8, asked: &[u8], answer: &[u8]) -> bool {
 }
 
 /// What either side says.
-fn described(transaction: u16, body: &[u8]) -> Object {
+fn described(head: &Head, body: &[u8]) -> Object {
     let (function, data) = (body[1], &body[2..]);
     Object::default()
-        .with("transaction_id", transaction)
-        .with("protocol_id", 0_u8)
+        .with("transaction_id", head.transaction)
+        .with("protocol_id", head.protocol)
         .with("unit_id", body[0])
         .with("function_raw", function)
         .with("function_code", name(function & 0x7f))
         .with("access_type", access_name(function & 0x7f))
         .with("category", category(function & 0x7f, data).1)
-        .with("error_flags", "NONE")
+        .with("error_flags", if head.protocol == 0 { "NONE" } else { "PROTO_ID" })
 }
 
 /// Addresses and values of a request.
