@@ -46,6 +46,17 @@ struct Head {
     protocol: u16,
 }
 
+impl Head {
+    /// What begins a message of that transaction of the connection.
+    fn unit(&self, number: u64) -> Unit {
+        let mut unit = Unit::new(Protocol::Modbus, number);
+        if self.protocol != 0 {
+            unit.odd(AppEvent::ModbusProtocol);
+        }
+        unit
+    }
+}
+
 impl Parser for Modbus {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         // Behind what is no message, one begins where a segment begins with one.
@@ -89,11 +100,8 @@ impl Modbus {
     fn request(&mut self, head: &Head, body: &[u8], said: &mut Said) {
         let number = self.count;
         self.count += 1;
-        let mut unit = Unit::new(Protocol::Modbus, number);
+        let mut unit = head.unit(number);
         let mut object = described(head, body);
-        if head.protocol != 0 {
-            unit.odd(AppEvent::ModbusProtocol);
-        }
         let (function, data) = (body[1], &body[2..]);
         unit.number(Field::ModbusUnit, body[0]);
         unit.number(Field::ModbusFunction, function);
@@ -133,12 +141,8 @@ impl Modbus {
             answered(function, data, &mut object);
         }
         let request = place.and_then(|it| self.waiting.remove(it));
-        let mut unit =
-            Unit::new(Protocol::Modbus, request.as_ref().map_or(self.count, |it| it.number));
+        let mut unit = head.unit(request.as_ref().map_or(self.count, |it| it.number));
         unit.number(Field::ModbusUnit, body[0]);
-        if head.protocol != 0 {
-            unit.odd(AppEvent::ModbusProtocol);
-        }
         let object = match request {
             Some(mut request) => {
                 let is_exception = function & 0x80 != 0;

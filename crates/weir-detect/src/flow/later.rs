@@ -43,8 +43,8 @@ pub(crate) struct Later {
 heap_size!(Later { notes });
 
 impl Flow {
-    /// Puts an effect off until the bytes that it is about are acknowledged. What is noted
-    /// the caller notes besides, for who looks at messages.
+    /// Puts an effect off until the bytes that it is about are acknowledged. The caller
+    /// makes a note besides, for who looks at messages.
     pub(crate) fn put_off(&mut self, waiting: Waiting, limits: &Limits) {
         let notes = &self.notes;
         let new = || Box::new(Later { effects: VecDeque::new(), notes: notes.clone() });

@@ -406,8 +406,7 @@ impl Connection {
         let at = usize::try_from(number.saturating_sub(first)).unwrap_or_default();
         let last = self.transactions.len().saturating_sub(1);
         let at = at.min(last);
-        let Some(transaction) = self.transactions.get_mut(at) else { return };
-        if transaction.events.raise(event) {
+        if self.transactions.get_mut(at).is_some_and(|it| it.events.raise(event)) {
             let number = first + at as u64;
             for odd in &mut self.odd {
                 if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {

@@ -187,10 +187,9 @@ impl Transaction {
     }
 
     /// Whether rules are to look at a side's body later, when more of it has come than so many
-    /// bytes of a request's, and of a response's (HTTP/1).
+    /// bytes of a request's, and of a response's.
     pub(crate) fn is_body_early(&self, side: usize, from: [u64; 2]) -> bool {
-        let half = self.half(side).filter(|_| !self.is_of_http2());
-        half.is_some_and(|it| !it.is_body_due(side, from))
+        self.half(side).is_some_and(|it| !it.is_body_due(side, from))
     }
 
     /// Whether a side has come behind where a buffer would stand.

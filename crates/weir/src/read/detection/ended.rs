@@ -206,20 +206,19 @@ impl<W: Write> Look<W> {
         self.push(event);
     }
 
-    /// Whether it is of what was spoken in the flow before: Suricata ends that with a packet of its
-    /// own once both sides speak something else.
+    /// Whether it is of HTTP in a flow that has gone on in something else: Suricata ends that with
+    /// a packet of its own.
     fn is_flushed(&self, event: &Event) -> bool {
         let waits = self.options.waits || self.options.as_ips;
         if !waits || event.get("proto").is_none_or(|it| it != "TCP") {
             return false;
         }
-        let kind = event.get("event_type").and_then(Value::as_str);
+        let is_of_http = event.get("event_type").is_some_and(|it| it == "http");
         let is_http2 =
             || event.get("http").is_some_and(|it| it.get("version") == Some(&json!("2")));
-        match (kind, self.spoken) {
-            (Some("http"), Some("http2")) => !is_http2(),
-            (Some("http"), Some("websocket" | "tls")) => true,
-            (Some("smtp" | "pgsql" | "ftp" | "pop3" | "ldap"), Some("tls")) => true,
+        match self.spoken {
+            Some("http2") => is_of_http && !is_http2(),
+            Some("websocket") => is_of_http,
             _ => false,
         }
     }
