@@ -429,9 +429,11 @@ impl Detector {
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
+            let was_over = flow.session.as_ref().is_some_and(|it| it.is_over());
             let goes_on = follow(flow, direction, &view, &evaluator.limits, found);
             self.is_refused = !goes_on && evaluator.limits.refuses_invalid;
-            self.is_ignored = !goes_on && evaluator.limits.as_suricata.ignores_invalid;
+            let is_part = goes_on && !was_over;
+            self.is_ignored = !is_part && evaluator.limits.as_suricata.ignores_invalid;
             events = [decoded.events, found].concat();
         }
         let events = if events.is_empty() { view.events } else { &events };

@@ -190,11 +190,18 @@ impl Flow {
                     && !limits.refuses_midstream
                     && self.is_midstream()
                     && seen & (flags::SYN | flags::RST) == 0;
-                self.is_established = before == Tcp::Established
-                    || is_taken_up
-                    || is_older
-                    || view.has_early_data()
-                    || (is_of_connection && brings && !view.is_lost());
+                let session = self
+                    .session
+                    .as_ref()
+                    .filter(|it| limits.as_suricata.wants_handshakes && it.state().is_some());
+                let is_set_up = match session {
+                    Some(session) => session.has_set_up(),
+                    None => {
+                        before == Tcp::Established
+                            || (is_of_connection && brings && !view.is_lost())
+                    }
+                };
+                self.is_established = is_set_up || is_taken_up || is_older || view.has_early_data();
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
         }
@@ -320,7 +327,10 @@ impl Flow {
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
             Transport::Tcp { .. } if view.is_spoiled => {}
-            Transport::Tcp { flags: seen, .. } if view.is_refused => told.tcp_flags[side] |= seen,
+            Transport::Tcp { flags: seen, .. } if view.is_refused => {
+                told.tcp_flags[side] |= seen;
+                told.is_midstream |= self.tcp == Tcp::Unknown && seen & flags::FIN != 0;
+            }
             Transport::Tcp { flags: seen, .. } => {
                 told.tcp_flags[side] |= seen;
                 // What is dropped with its flow brings its connection no further.

@@ -50,10 +50,10 @@ struct Side {
     first: u32,
     /// Behind the last byte that it sent.
     next: u32,
-    /// And behind that its FIN.
-    has_ended: bool,
     /// Up to where the other has acknowledged.
     acknowledged: u32,
+    /// Up to where it had when this side said something last.
+    settled: u32,
     /// What the other has room for, in bytes.
     window: u32,
     /// The end of that room.
@@ -84,8 +84,13 @@ pub(crate) struct Session {
     /// What comes with a SYN counts where it asks for that alone: see
     /// [`AsSuricata::wants_handshakes`](crate::AsSuricata::wants_handshakes).
     wants_handshakes: bool,
+    /// A connection is followed although nobody saw how it began; this one is.
+    takes_up: bool,
+    is_midstream: bool,
     /// The SYN asked for TCP Fast Open.
     asks_early: bool,
+    /// See [`Self::has_set_up`].
+    has_set_up: bool,
 }
 
 /// A segment.
@@ -141,7 +146,7 @@ impl Side {
     fn begin(&mut self, sequence: u32) {
         self.first = sequence;
         self.next = sequence.wrapping_add(1);
-        self.acknowledged = sequence;
+        (self.acknowledged, self.settled) = (sequence, sequence);
         self.window_end = self.next;
     }
 
@@ -150,16 +155,15 @@ impl Side {
         if before(self.acknowledged, number) {
             self.acknowledged = number;
         }
+        // What was not seen here was sent all the same.
+        if before(self.next, number) {
+            self.next = number;
+        }
         self.window = window;
         let end = self.acknowledged.wrapping_add(window);
         if before(self.window_end, end) {
             self.window_end = end;
         }
-    }
-
-    /// Behind the last byte that it sent, and its FIN.
-    fn end(&self) -> u32 {
-        self.next.wrapping_add(u32::from(self.has_ended))
     }
 
     fn sent(&mut self, end: u32) {
@@ -195,6 +199,28 @@ impl Session {
         !matches!(self.state, State::None | State::SynSent)
     }
 
+    /// Whether what comes is no part of it any more, as Suricata has it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.wants_handshakes && self.state == State::Closed
+    }
+
+    /// Whether it has not begun, or the client has ended it.
+    pub(crate) fn is_replaceable(&self) -> bool {
+        use State::*;
+        matches!(self.state, None | CloseWait | LastAck | Closing | Closed)
+    }
+
+    /// Whether it is set up, or was.
+    fn is_set_up(&self) -> bool {
+        !matches!(self.state, State::None | State::SynSent | State::SynReceived)
+    }
+
+    /// Whether the last segment was one of a connection that is set up: it was before, or the
+    /// segment brings what is next with the last acknowledgment of the handshake.
+    pub(crate) fn has_set_up(&self) -> bool {
+        self.has_set_up
+    }
+
     /// What is odd about a segment; it is taken into account where nothing is. Strictly, what has
     /// no place in the connection does not arrive.
     pub(crate) fn take(
@@ -206,7 +232,18 @@ impl Session {
         let mut events = Vec::new();
         (self.is_strict, self.is_refused) = (limits.refuses_invalid, false);
         self.wants_handshakes = limits.as_suricata.wants_handshakes;
+        self.takes_up = self.wants_handshakes && limits.midstream;
         let Some(segment) = Segment::of(direction, view) else { return events };
+        self.has_set_up = self.is_set_up();
+        let is_next = segment.side == 0 && segment.sequence == self.sides[0].next;
+        self.take_segment(&segment, &mut events);
+        self.has_set_up |= self.state == State::Established && is_next && segment.length > 0;
+        let own = &mut self.sides[segment.side];
+        own.settled = own.acknowledged;
+        events
+    }
+
+    fn take_segment(&mut self, segment: &Segment, events: &mut Vec<Event>) {
         if segment.flags & ACK == 0 && segment.acknowledgment != 0 {
             events.push(Event::StreamBrokenAck);
         }
@@ -217,27 +254,32 @@ impl Session {
         if segment.has(SYN | FIN) && !segment.has(RST) {
             match self.state {
                 // It begins nothing.
-                State::None if self.wants_handshakes => return events,
+                State::None if self.wants_handshakes => return,
                 State::SynSent if self.wants_handshakes => {}
                 _ => {
                     self.is_refused = true;
                     events.push(Event::StreamFinSyn);
-                    return events;
+                    return;
                 }
             }
         }
-        if self.is_bad_window_update(&segment) {
+        if self.is_bad_window_update(segment) {
             events.push(Event::StreamBadWindowUpdate);
-            return events;
+            return;
         }
-        if self.keeps_alive(&segment) {
-            return events;
+        if self.keeps_alive(segment) || self.is_outdated(segment) {
+            return;
         }
-        if self.is_spurious(&segment) {
-            events.push(Event::StreamSpuriousRetransmission);
+        if self.is_spurious(segment) {
+            let is_told = self.state != State::TimeWait;
+            events.extend(is_told.then_some(Event::StreamSpuriousRetransmission));
             // What lies before the stream is looked at no further.
-            if not_behind(segment.end(), self.sides[segment.side].first.wrapping_add(1)) {
-                return events;
+            let own = &self.sides[segment.side];
+            let first = own.first.wrapping_add(1);
+            let is_settled = self.is_strict && before(first, own.settled);
+            let first = if is_settled { own.settled } else { first };
+            if not_behind(segment.end(), first) {
+                return;
             }
         }
         // A SYN that was taken back, or refused, may still be answered.
@@ -246,15 +288,14 @@ impl Session {
             (self.state, self.reset_by) = (State::SynSent, None);
         }
         let odd = match self.state {
-            State::None => self.nothing(&segment),
-            State::SynSent => self.syn_sent(&segment, &mut events),
-            State::SynReceived => self.syn_received(&segment, &mut events),
-            State::Established => self.established(&segment, &mut events),
-            _ => self.shutting_down(&segment, &mut events),
+            State::None => self.nothing(segment),
+            State::SynSent => self.syn_sent(segment, events),
+            State::SynReceived => self.syn_received(segment, events),
+            State::Established => self.established(segment, events),
+            _ => self.shutting_down(segment, events),
         };
         self.is_refused |= odd.is_err_and(Event::refuses_segment);
         events.extend(odd.err());
-        events
     }
 
     /// Whether the last segment has no place in the connection, as far as that is known: a gateway
@@ -272,8 +313,37 @@ impl Session {
                 self.begin(segment);
                 Ok(())
             }
+            () if self.takes_up && segment.has(ACK) => {
+                self.take_up(segment);
+                Ok(())
+            }
             () => Ok(()),
         }
+    }
+
+    /// Follows it although nobody saw how it began. Who does not know how windows are shifted takes
+    /// them to be as large as can be.
+    fn take_up(&mut self, segment: &Segment) {
+        let is_answer = segment.has(SYN);
+        if is_answer && segment.side == 0 {
+            return;
+        }
+        self.is_midstream = true;
+        let (own, other) = self.both(segment.side);
+        own.begin(segment.sequence.wrapping_sub(u32::from(!is_answer)));
+        other.begin(segment.acknowledgment.wrapping_sub(1));
+        if is_answer {
+            (own.window, other.acknowledged) = (segment.window, 0);
+            own.window_end = own.next.wrapping_add(own.window);
+            self.state = State::SynReceived;
+            return;
+        }
+        for side in [&mut *own, &mut *other] {
+            side.shift = SHIFT_MAX;
+            side.acknowledge(side.next, segment.window << SHIFT_MAX);
+        }
+        own.sent(segment.end());
+        self.state = State::Established;
     }
 
     fn begin(&mut self, segment: &Segment) {
@@ -370,7 +440,7 @@ impl Session {
         if segment.has(SYN | ACK) {
             return match () {
                 () if segment.side == 0 => Err(Event::StreamSynAckToServer),
-                () if segment.acknowledgment != client.acknowledged => {
+                () if segment.acknowledgment != client.first.wrapping_add(1) => {
                     Err(Event::StreamSynAckDifferentAck)
                 }
                 () if segment.sequence != server.first => {
@@ -414,24 +484,29 @@ impl Session {
             return Ok(());
         }
         if segment.side == 1 {
-            let is_next = segment.sequence == server.next && segment.length > 0;
             if self.is_strict {
+                let is_next = segment.sequence == server.next && segment.length > 0;
                 return Err(match is_next && segment.acknowledgment == client.acknowledged {
+                    _ if self.is_midstream => Event::StreamWrongSeqWrongAck,
                     true => Event::StreamDataInjected,
                     false => Event::StreamAckWrongDirection,
                 });
             }
-            if segment.acknowledgment != client.acknowledged && segment.length > 0 {
+            // The server speaks of more, so it heard what was not seen here.
+            let has_heard = before(client.next, segment.acknowledgment);
+            let is_answer =
+                segment.acknowledgment == client.acknowledged && segment.sequence == server.next;
+            let floor = server.next.wrapping_sub(server.window);
+            if !is_answer && (!has_heard || before(segment.sequence, floor)) {
                 return Err(Event::StreamWrongSeqWrongAck);
             }
-            // The server speaks, so it heard what was not seen here.
-            server.sent(segment.end());
+            self.state = State::Established;
+            server.next = segment.end();
+            client.acknowledge(segment.acknowledgment, segment.window << client.shift);
             return Ok(());
         }
         let is_next = segment.sequence == client.next;
-        let acknowledges = is_valid(segment, server) && segment.acknowledgment != server.first;
-        let acknowledges =
-            acknowledges && (!self.is_strict || segment.acknowledgment == server.next);
+        let acknowledges = segment.acknowledgment == server.next;
         let is_ahead = before(client.next, segment.sequence)
             && not_behind(segment.sequence, client.window_end)
             && segment.acknowledgment == server.next;
@@ -449,16 +524,22 @@ impl Session {
 
     /// A reset while a connection begins.
     fn reset_beginning(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
+        let (is_sent, as_asked) = (self.state == State::SynSent, self.wants_handshakes);
         let (own, other) = self.both(segment.side);
-        let end = if before(other.window_end, other.next) { other.next } else { other.window_end };
-        if segment.has(ACK) && before(end, segment.acknowledgment) {
+        let is_right = match is_sent {
+            true if segment.side == 1 => segment.acknowledgment == other.next,
+            _ => is_valid(segment, other),
+        };
+        // Who has no connection answers an acknowledgment alone with its number (RFC 9293 s3.5.2).
+        if segment.has(ACK) && segment.acknowledgment != 0 && !is_right {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        let is_meant = match own.next {
-            // It has sent nothing yet.
-            0 => segment.acknowledgment == other.next,
-            next => segment.sequence == next || segment.sequence == own.first,
+        let is_meant = match is_sent && segment.side == 1 {
+            true if as_asked => segment.sequence == 0,
+            true => segment.acknowledgment == other.next,
+            false if as_asked => !is_sent && segment.sequence == own.next,
+            false => segment.sequence == own.next || segment.sequence == own.first,
         };
         match is_meant {
             true => self.close(segment),
@@ -494,7 +575,10 @@ impl Session {
         if segment.has(SYN) {
             return match () {
                 () if segment.side == 1 => Err(Event::StreamEstSynToClient),
-                () if segment.sequence != client.first => Err(Event::StreamEstSynDifferentSeq),
+                // Suricata says so of each.
+                () if self.wants_handshakes || segment.sequence != client.first => {
+                    Err(Event::StreamEstSynDifferentSeq)
+                }
                 () if self.is_confirmed => Err(Event::StreamEstSynResend),
                 () => Ok(()),
             };
@@ -537,18 +621,21 @@ impl Session {
     /// A window that gets smaller with an acknowledgment of what was not sent.
     fn is_bad_window_update(&self, segment: &Segment) -> bool {
         let (own, other) = (&self.sides[segment.side], &self.sides[1 - segment.side]);
-        let is_running = !matches!(
-            self.state,
-            State::None | State::SynSent | State::SynReceived | State::Closed
-        );
         let window = segment.window << other.shift;
-        is_running
-            && segment.length == 0
+        let end = segment.acknowledgment.wrapping_add(window);
+        let ahead = segment.sequence.wrapping_sub(own.next) as i32;
+        let unsent = segment.acknowledgment.wrapping_sub(other.next) as i32;
+        // Each may stand behind a FIN that is not counted.
+        let may_be_last =
+            self.state != State::Established && segment.length == 0 && (ahead, unsent) == (1, 1);
+        self.is_running()
             && segment.flags & (SYN | FIN | RST | URG) == 0
             && segment.has(ACK)
             && window < other.window
-            && before(other.end(), segment.acknowledgment)
-            && before(own.end(), segment.sequence)
+            && not_behind(end, other.acknowledged.wrapping_add(other.window))
+            && ahead > 0
+            && unsent > 0
+            && !may_be_last
     }
 
     /// Asks whether the other is there (RFC 9293 s3.8.4).
@@ -561,15 +648,33 @@ impl Session {
             && segment.acknowledgment == other.acknowledged
     }
 
+    /// An acknowledgment that others have overtaken.
+    fn is_outdated(&self, segment: &Segment) -> bool {
+        let (own, other) = (&self.sides[segment.side], &self.sides[1 - segment.side]);
+        self.is_running()
+            && segment.length == 0
+            && segment.flags & (SYN | RST | FIN | ACK) == ACK
+            && segment.sequence == own.next
+            && before(segment.acknowledgment, other.acknowledged)
+    }
+
+    /// Whether it is set up, and not over.
+    fn is_running(&self) -> bool {
+        !matches!(self.state, State::None | State::SynSent | State::SynReceived | State::Closed)
+    }
+
     /// All of it was acknowledged.
     fn is_spurious(&self, segment: &Segment) -> bool {
         let own = &self.sides[segment.side];
         let is_running = match self.state {
-            State::None | State::TimeWait => false,
+            State::None => false,
             State::SynSent => segment.side == 1,
             _ => true,
         };
-        is_running && segment.length > 0 && not_behind(segment.end(), own.acknowledged)
+        let end = segment.end();
+        let is_known =
+            || not_behind(end, own.acknowledged) || not_behind(end, own.first.wrapping_add(1));
+        is_running && segment.length > 0 && is_known()
     }
 }
 

@@ -126,8 +126,11 @@ impl Stream {
         if self.may_wait { WAITING_LONG_MAX } else { WAITING_MAX }
     }
 
-    /// The receiver has everything before this number.
+    /// The receiver has everything before this number; one that others have overtaken says nothing.
     pub(crate) fn acknowledge(&mut self, number: u32) {
+        if self.acknowledged.is_some_and(|it| (number.wrapping_sub(it) as i32) < 0) {
+            return;
+        }
         self.acknowledged = Some(number);
         let mut known = self.segments.iter().chain(&self.edge);
         self.edge = known.find(|it| it.1 == number).copied();

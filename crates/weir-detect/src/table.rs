@@ -324,14 +324,19 @@ impl FlowTable {
             Some(entry) => {
                 let patience = detector.patience_ns(entry.slot).unwrap_or(QUIET_NS);
                 let is_quiet = now.since_ns(entry.last) > patience;
-                let begins_anew = entry.ended & bit(from_first) != 0
-                    && begins(parsed)
-                    && detector.may_be_over_for(entry.slot, entry.direction(from_first));
-                // What a server says first is of no connection: it does not make it the client.
-                let begins_anew = begins_anew
-                    || (entry.direction(from_first) == Direction::Responder
-                        && begins(parsed)
-                        && !detector.has_beginning(entry.slot));
+                let side = entry.direction(from_first);
+                let begins_anew = begins(parsed)
+                    && match detector.is_replaceable(entry.slot) {
+                        Some(is_replaceable) => is_replaceable,
+                        // What a server says first is of no connection: it does not make it the
+                        // client.
+                        None => {
+                            let is_first =
+                                side == Direction::Responder && !detector.has_beginning(entry.slot);
+                            let has_ended = entry.ended & bit(from_first) != 0;
+                            is_first || (has_ended && detector.may_be_over_for(entry.slot, side))
+                        }
+                    };
                 // Nobody follows whether it is over.
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
                 if is_quiet || ((begins_anew || succeeds) && !detector.is_spoiled(packet)) {

@@ -78,6 +78,14 @@ impl Detector {
         conversation.is_none_or(|it| it.may_be_over_for(direction.index()))
     }
 
+    /// Whether another connection may begin in the place of this one as Suricata has it; `None`:
+    /// nobody asks for its way.
+    pub(crate) fn is_replaceable(&self, slot: FlowSlot) -> Option<bool> {
+        let session = self.flows.taken(slot).and_then(|it| it.session.as_ref());
+        let session = session.filter(|_| self.evaluator.limits.as_suricata.wants_handshakes);
+        session.map(|it| it.is_replaceable())
+    }
+
     /// Whether a rule has dropped a flow.
     pub(crate) fn is_dropped(&self, slot: FlowSlot) -> bool {
         self.flows.taken(slot).is_some_and(Flow::is_dropped)

@@ -2,7 +2,7 @@
 
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use super::{Segment, Session, State, before, is_valid, not_behind};
+use super::{Segment, Session, Side, State, before, is_valid, not_behind};
 use crate::decode::Event;
 
 /// What a state says of a segment that it does not expect: of its place, of what it acknowledges.
@@ -51,6 +51,40 @@ impl State {
     }
 }
 
+impl Segment {
+    /// Whether a state expects it where it stands.
+    fn place(&self, state: State, own: &Side, other: &Side, repeats: bool) -> Result<(), Event> {
+        let (sequence, next, complaints) = (self.sequence, own.next, state.complaints());
+        let distance = sequence.wrapping_sub(next) as i32;
+        let limit = own.acknowledged.wrapping_add(own.window.max(1));
+        let is_beyond = |number| before(limit, number) && before(next, number);
+        let is_wrong = match (state, self.has(FIN)) {
+            _ if repeats => false,
+            (State::FinWait2, true)
+                if distance == -1 && self.acknowledgment == other.acknowledged =>
+            {
+                false
+            }
+            (State::FinWait1, true) => distance < -1 || is_beyond(sequence),
+            (_, true) => distance < 0 || is_beyond(sequence),
+            // Only what acknowledges the server's FIN has to stand within the window.
+            (State::FinWait1, _) if self.side == 0 && self.acknowledgment != other.next => false,
+            (State::FinWait1 | State::FinWait2, _) => is_beyond(self.end()),
+            (State::LastAck, _) => distance > 1,
+            (State::Closing | State::TimeWait, _) => {
+                let first = -(self.side as i32);
+                !(first..=first + 1).contains(&distance)
+            }
+            _ => is_beyond(sequence),
+        };
+        match is_wrong {
+            true if self.has(FIN) => Err(complaints.fin),
+            true => Err(complaints.place),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Session {
     /// A reset of a connection that was established.
     pub(super) fn reset(
@@ -63,7 +97,7 @@ impl Session {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        match segment.sequence == own.next || segment.sequence == own.end() {
+        match segment.sequence == own.next {
             true => self.close(segment),
             false => self.is_refused = true,
         }
@@ -79,11 +113,14 @@ impl Session {
             return Err(Event::StreamFinInvalidAck);
         }
         let limit = own.acknowledged.wrapping_add(own.window);
-        if before(segment.sequence, own.acknowledged) || before(limit, segment.sequence) {
+        if before(segment.sequence, own.acknowledged) || before(limit, segment.end()) {
             return Err(Event::StreamFinOutOfWindow);
         }
-        own.sent(segment.end());
-        own.has_ended = true;
+        // The server's FIN counts at once, the client's when it is acknowledged.
+        match side {
+            0 => own.sent(segment.end()),
+            _ => own.next = segment.end().wrapping_add(1),
+        }
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
         self.state = if side == 0 { State::CloseWait } else { State::FinWait1 };
         Ok(())
@@ -102,67 +139,90 @@ impl Session {
             return self.reset(segment, events);
         }
         if segment.has(SYN) && !segment.has(FIN) {
-            if segment.flags & ACK == 0 && segment.side == 0 && self.state == State::TimeWait {
+            let is_next = segment.flags & ACK == 0 && segment.side == 0;
+            if is_next && self.state == State::TimeWait && !self.wants_handshakes {
                 self.begin(segment);
                 return Ok(());
             }
             return Err(Event::StreamShutdownSyn);
         }
-        if segment.flags & (ACK | FIN) == 0 {
+        let (state, has_fin) = (self.state, segment.has(FIN));
+        let is_last = matches!(state, State::LastAck | State::Closing | State::TimeWait);
+        let is_of_ended = state == State::LastAck && segment.side == 1;
+        if segment.flags & (ACK | FIN) == 0 || (is_last && has_fin) || is_of_ended {
             return Ok(());
         }
-        let (state, side) = (self.state, segment.side);
-        let complaints = state.complaints();
-        let (own, other) = self.both(side);
-        let limit = own.acknowledged.wrapping_add(own.window.max(1));
-        let end = segment.end();
-        let repeats = segment.length > 0 && not_behind(end, own.next);
-        if state == State::CloseWait && before(end, own.acknowledged) && segment.length > 0 {
-            return Err(Event::StreamCloseWaitBeforeLastAck);
+        let (own, other) = self.both(segment.side);
+        let (end, has_data) = (segment.end(), segment.length > 0);
+        let is_known = has_data && not_behind(end, own.acknowledged);
+        if state == State::CloseWait && is_known && !has_fin {
+            return match end == own.acknowledged {
+                true => Ok(()),
+                false => Err(Event::StreamCloseWaitBeforeLastAck),
+            };
         }
-        if matches!(state, State::LastAck | State::Closing) && segment.has(FIN) {
-            return Ok(());
-        }
-        let distance = segment.sequence.wrapping_sub(own.next) as i32;
-        let is_wrong = match state {
-            State::TimeWait | State::LastAck | State::Closing => !(0..=1).contains(&distance),
-            _ if segment.has(FIN) && distance < 0 => true,
-            _ => before(limit.max(own.next), segment.sequence),
+        let is_old = before(segment.sequence, own.acknowledged) || not_behind(end, own.next);
+        let repeats = has_data && is_old;
+        let place = segment.place(state, own, other, repeats);
+        let acknowledgment = match is_valid(segment, other) {
+            true => Ok(()),
+            false => Err(state.complaints().acknowledgment),
         };
-        if !repeats && is_wrong {
-            return Err(if segment.has(FIN) { complaints.fin } else { complaints.place });
-        }
-        if !is_valid(segment, other) {
+        let is_first =
+            has_fin || matches!(state, State::CloseWait | State::Closing | State::TimeWait);
+        let odd = if is_first { place.and(acknowledgment) } else { acknowledgment.and(place) };
+        if odd == Err(state.complaints().acknowledgment) {
             events.push(Event::StreamInvalidAck);
-            return Err(complaints.acknowledgment);
         }
-        if repeats {
-            events.push(Event::StreamRetransmission);
-        }
-        let is_next = segment.sequence == own.next;
-        own.sent(end);
-        own.has_ended |= segment.has(FIN);
-        let ends_other = other.has_ended && segment.acknowledgment == other.end();
-        other.acknowledge(segment.acknowledgment, segment.window << other.shift);
-        self.state = match (state, segment.has(FIN)) {
-            // The side that closes second sends its FIN; it is the client in `fin wait`.
-            (State::FinWait1, true) if side == 0 && ends_other => State::TimeWait,
-            (State::FinWait1, true) if side == 0 => State::Closing,
-            (State::FinWait1, false) if side == 0 && ends_other && is_next => State::FinWait2,
-            (State::FinWait2, true) if side == 0 => State::TimeWait,
+        odd?;
+        self.go_on(segment, repeats);
+        events.extend(repeats.then_some(Event::StreamRetransmission));
+        Ok(())
+    }
+
+    /// A segment that has its place.
+    fn go_on(&mut self, segment: &Segment, repeats: bool) {
+        let (state, side, has_fin) = (self.state, segment.side, segment.has(FIN));
+        let (own, other) = self.both(side);
+        let distance = segment.sequence.wrapping_sub(own.next) as i32;
+        let ends_other = segment.acknowledgment == other.next;
+        let again = has_fin && distance == -1 && segment.acknowledgment == other.acknowledged;
+        let state = match (state, has_fin) {
+            (state, _) if repeats => state,
+            (State::FinWait1, true) if again && side == 1 => state,
+            (State::FinWait2, true) if again => state,
+            (State::FinWait1, true) if !segment.has(ACK) => State::Closing,
+            (State::FinWait1 | State::FinWait2, true) => State::TimeWait,
+            (State::FinWait1, false) if side == 0 && ends_other && distance == 0 => State::FinWait2,
+            (State::FinWait1, false) if side == 1 && distance == -1 => State::FinWait2,
             (State::CloseWait, true) if side == 1 => State::LastAck,
-            (State::LastAck, false) if side == 0 && ends_other => State::Closed,
-            (State::Closing, false) if ends_other => State::TimeWait,
-            (State::TimeWait, false) if side == 1 && ends_other => State::Closed,
+            (State::LastAck, false) if distance >= 0 => State::Closed,
+            (State::Closing, false) => State::TimeWait,
+            (State::TimeWait, false) => State::Closed,
             (state, _) => state,
         };
-        Ok(())
+        // The server's FIN, which counts at once, may turn out to be none.
+        let is_next = match (self.state, side, has_fin) {
+            (State::FinWait1, 1, _) => distance == -1 && !again,
+            (State::FinWait2, 1, true) | (State::CloseWait, _, true) => false,
+            (State::FinWait1 | State::FinWait2 | State::CloseWait, ..) => distance == 0,
+            _ => false,
+        };
+        let (own, other) = self.both(side);
+        if is_next {
+            own.next = segment.end();
+        }
+        other.acknowledge(segment.acknowledgment, segment.window << other.shift);
+        self.state = state;
     }
 
     /// Segments of a connection that is over.
     fn closed(&mut self, segment: &Segment) -> Result<(), Event> {
         if segment.has(SYN) && segment.flags & ACK == 0 {
             self.begin(segment);
+            return Ok(());
+        }
+        if self.wants_handshakes {
             return Ok(());
         }
         // Who has reset a connection does not go on: another did so in its name.
