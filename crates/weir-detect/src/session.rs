@@ -87,6 +87,9 @@ pub(crate) struct Session {
     /// A connection is followed although nobody saw how it began; this one is.
     takes_up: bool,
     is_midstream: bool,
+    /// One of which one side alone is seen is followed; this side.
+    follows_one_side: bool,
+    alone: Option<u8>,
     /// The SYN asked for TCP Fast Open.
     asks_early: bool,
     /// See [`Self::has_set_up`].
@@ -110,6 +113,10 @@ struct Segment {
 
 fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
+}
+
+fn later(a: u32, b: u32) -> u32 {
+    if before(a, b) { b } else { a }
 }
 
 fn not_behind(a: u32, b: u32) -> bool {
@@ -233,14 +240,37 @@ impl Session {
         (self.is_strict, self.is_refused) = (limits.refuses_invalid, false);
         self.wants_handshakes = limits.as_suricata.wants_handshakes;
         self.takes_up = self.wants_handshakes && limits.midstream;
+        self.follows_one_side = limits.as_suricata.follows_one_side;
         let Some(segment) = Segment::of(direction, view) else { return events };
         self.has_set_up = self.is_set_up();
-        let is_next = segment.side == 0 && segment.sequence == self.sides[0].next;
+        let is_next = self.state == State::SynReceived
+            && segment.side == 0
+            && segment.sequence == self.sides[0].next;
+        self.believe(&segment);
         self.take_segment(&segment, &mut events);
         self.has_set_up |= self.state == State::Established && is_next && segment.length > 0;
+        let is_alone = self.alone == Some(segment.side as u8);
         let own = &mut self.sides[segment.side];
+        if is_alone {
+            own.acknowledged = later(own.acknowledged, own.next);
+        }
         own.settled = own.acknowledged;
         events
+    }
+
+    /// Whose other side is not seen is believed what it acknowledges, and that it is heard.
+    fn believe(&mut self, segment: &Segment) {
+        let Some(alone) = self.alone else { return };
+        if usize::from(alone) != segment.side {
+            self.alone = None;
+            return;
+        }
+        let (own, other) = self.both(segment.side);
+        let number = segment.acknowledgment;
+        if segment.has(ACK) && before(other.acknowledged, number) {
+            other.window_end = later(other.window_end, number);
+        }
+        own.window_end = later(own.window_end, segment.end());
     }
 
     fn take_segment(&mut self, segment: &Segment, events: &mut Vec<Event>) {
@@ -329,6 +359,7 @@ impl Session {
             return;
         }
         self.is_midstream = true;
+        self.alone = self.follows_one_side.then_some(segment.side as u8);
         let (own, other) = self.both(segment.side);
         own.begin(segment.sequence.wrapping_sub(u32::from(!is_answer)));
         other.begin(segment.acknowledgment.wrapping_sub(1));
@@ -377,7 +408,6 @@ impl Session {
                 // Both ends begin.
                 self.is_four_way = true;
                 self.sides[1].begin(segment.sequence);
-                self.sides[0].window = segment.window;
                 return Ok(());
             }
             if segment.sequence != self.sides[0].first {
@@ -389,7 +419,26 @@ impl Session {
                 self.begin(segment);
                 self.syns = syns;
             }
+            return Ok(());
         }
+        if self.follows_one_side && segment.has(ACK) && !segment.has(FIN) {
+            return self.go_on_alone(segment);
+        }
+        Ok(())
+    }
+
+    /// A client goes on whose server is not seen.
+    fn go_on_alone(&mut self, segment: &Segment) -> Result<(), Event> {
+        let [client, server] = &mut self.sides;
+        if segment.side == 1 || segment.sequence != client.next {
+            return Err(Event::StreamAsyncWrongSeq);
+        }
+        self.alone = Some(0);
+        client.acknowledge(segment.end(), segment.window);
+        server.begin(segment.acknowledgment.wrapping_sub(1));
+        server.acknowledged = server.next;
+        (server.window, server.window_end) = (0, server.next);
+        self.state = State::Established;
         Ok(())
     }
 
@@ -404,6 +453,7 @@ impl Session {
                 return Err(Event::StreamFourWayWrongSyn);
             }
             self.state = State::SynReceived;
+            client.acknowledged = client.next;
             server.acknowledge(segment.acknowledgment, segment.window);
             return Ok(());
         }
@@ -415,6 +465,7 @@ impl Session {
         if !is_whole && !is_of_syn {
             return Err(Event::StreamSynAckWrongAck);
         }
+        self.is_four_way = false;
         // What came with the SYN was not taken, and comes again.
         client.next = segment.acknowledgment;
         server.begin(segment.sequence);
@@ -463,19 +514,21 @@ impl Session {
         if segment.flags & ACK == 0 {
             return Ok(());
         }
-        self.last_of_handshake(segment)
+        self.last_of_handshake(segment, events)
     }
 
-    fn last_of_handshake(&mut self, segment: &Segment) -> Result<(), Event> {
+    fn last_of_handshake(
+        &mut self,
+        segment: &Segment,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Event> {
         let [client, server] = &mut self.sides;
-        if self.is_four_way {
-            if segment.side == 0 {
-                return Err(Event::StreamAckWrongDirection);
-            }
+        if self.is_four_way && segment.side == 1 {
             if segment.sequence != server.next {
                 return Err(Event::StreamFourWayWrongSeq);
             }
             if !is_valid(segment, client) {
+                events.push(Event::StreamInvalidAck);
                 return Err(Event::StreamFourWayInvalidAck);
             }
             client.acknowledge(segment.acknowledgment, segment.window << client.shift);
@@ -484,7 +537,7 @@ impl Session {
             return Ok(());
         }
         if segment.side == 1 {
-            if self.is_strict {
+            if self.is_strict && self.alone.is_none() {
                 let is_next = segment.sequence == server.next && segment.length > 0;
                 return Err(match is_next && segment.acknowledgment == client.acknowledged {
                     _ if self.is_midstream => Event::StreamWrongSeqWrongAck,
@@ -496,6 +549,7 @@ impl Session {
             let has_heard = before(client.next, segment.acknowledgment);
             let is_answer =
                 segment.acknowledgment == client.acknowledged && segment.sequence == server.next;
+            let is_answer = is_answer || (self.alone.is_some() && segment.sequence == server.next);
             let floor = server.next.wrapping_sub(server.window);
             if !is_answer && (!has_heard || before(segment.sequence, floor)) {
                 return Err(Event::StreamWrongSeqWrongAck);
@@ -525,10 +579,13 @@ impl Session {
     /// A reset while a connection begins.
     fn reset_beginning(&mut self, segment: &Segment, events: &mut Vec<Event>) -> Result<(), Event> {
         let (is_sent, as_asked) = (self.state == State::SynSent, self.wants_handshakes);
+        let is_first = is_sent && self.follows_one_side && segment.side == 0;
+        let is_alone = self.alone == Some(segment.side as u8);
         let (own, other) = self.both(segment.side);
         let is_right = match is_sent {
-            true if segment.side == 1 => segment.acknowledgment == other.next,
-            _ => is_valid(segment, other),
+            true if is_first => true,
+            true => segment.side == 1 && segment.acknowledgment == other.next,
+            false => is_valid(segment, other),
         };
         // Who has no connection answers an acknowledgment alone with its number (RFC 9293 s3.5.2).
         if segment.has(ACK) && segment.acknowledgment != 0 && !is_right {
@@ -536,8 +593,9 @@ impl Session {
             return Err(Event::StreamRstInvalidAck);
         }
         let is_meant = match is_sent && segment.side == 1 {
-            true if as_asked => segment.sequence == 0,
+            true if as_asked => segment.sequence == own.next,
             true => segment.acknowledgment == other.next,
+            false if as_asked && is_alone => !before(segment.sequence, own.next),
             false if as_asked => !is_sent && segment.sequence == own.next,
             false => segment.sequence == own.next || segment.sequence == own.first,
         };
@@ -668,7 +726,7 @@ impl Session {
         let own = &self.sides[segment.side];
         let is_running = match self.state {
             State::None => false,
-            State::SynSent => segment.side == 1,
+            State::SynSent => segment.side == 1 || self.follows_one_side,
             _ => true,
         };
         let end = segment.end();

@@ -129,6 +129,9 @@ pub struct AsSuricata {
     /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a
     /// SYN is part of one only where TCP Fast Open is asked for.
     pub wants_handshakes: bool,
+    /// Whether connections are followed of which one side alone is seen (Suricata's
+    /// `stream.async-oneside`).
+    pub follows_one_side: bool,
 }
 
 impl Limits {
@@ -202,6 +205,7 @@ impl Default for AsSuricata {
             knows_no_more: false,
             tells_fewer_conflicts: false,
             wants_handshakes: false,
+            follows_one_side: false,
         }
     }
 }

@@ -92,12 +92,14 @@ impl Session {
         segment: &Segment,
         events: &mut Vec<Event>,
     ) -> Result<(), Event> {
+        let is_alone = self.alone.is_some();
         let (own, other) = self.both(segment.side);
         if segment.has(ACK) && segment.acknowledgment != 0 && !is_valid(segment, other) {
             events.push(Event::StreamInvalidAck);
             return Err(Event::StreamRstInvalidAck);
         }
-        match segment.sequence == own.next {
+        let is_next = segment.sequence == own.next;
+        match is_next || (is_alone && before(own.next, segment.sequence)) {
             true => self.close(segment),
             false => self.is_refused = true,
         }

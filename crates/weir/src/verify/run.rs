@@ -240,6 +240,7 @@ fn options(case: &Case) -> Options {
             knows_no_more: true,
             tells_fewer_conflicts: true,
             wants_handshakes: true,
+            follows_one_side: case.is_on("stream.async-oneside", false),
             only_tells: !case.is_inline,
             trusts_ip_headers: true,
             ignores_invalid: true,
