@@ -623,5 +623,6 @@ fn follow(
     if is_taken_up {
         found.retain(|it| !it.is_without_session());
     }
-    goes_on || is_taken_up
+    let is_known = flow.session.as_ref().is_some_and(|it| it.is_taken_up());
+    goes_on || (is_taken_up && !is_known)
 }

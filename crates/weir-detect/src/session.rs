@@ -206,6 +206,11 @@ impl Session {
         !matches!(self.state, State::None | State::SynSent)
     }
 
+    /// Whether it is followed although nobody saw how it began.
+    pub(crate) fn is_taken_up(&self) -> bool {
+        self.is_midstream
+    }
+
     /// Whether what comes is no part of it any more, as Suricata has it.
     pub(crate) fn is_over(&self) -> bool {
         self.wants_handshakes && self.state == State::Closed

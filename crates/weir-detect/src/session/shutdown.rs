@@ -156,15 +156,15 @@ impl Session {
         }
         let (own, other) = self.both(segment.side);
         let (end, has_data) = (segment.end(), segment.length > 0);
-        let is_known = has_data && not_behind(end, own.acknowledged);
-        if state == State::CloseWait && is_known && !has_fin {
-            return match end == own.acknowledged {
-                true => Ok(()),
-                false => Err(Event::StreamCloseWaitBeforeLastAck),
-            };
-        }
+        let again = segment.sequence.wrapping_add(1) == own.next
+            && segment.acknowledgment == other.acknowledged;
+        let is_same_fin = state == State::FinWait2 && has_fin && again;
         let is_old = before(segment.sequence, own.acknowledged) || not_behind(end, own.next);
-        let repeats = has_data && is_old;
+        let repeats = has_data && is_old && !is_same_fin;
+        events.extend(repeats.then_some(Event::StreamRetransmission));
+        if state == State::CloseWait && repeats && !has_fin && not_behind(end, own.acknowledged) {
+            return Err(Event::StreamCloseWaitBeforeLastAck);
+        }
         let place = segment.place(state, own, other, repeats);
         let acknowledgment = match is_valid(segment, other) {
             true => Ok(()),
@@ -178,7 +178,6 @@ impl Session {
         }
         odd?;
         self.go_on(segment, repeats);
-        events.extend(repeats.then_some(Event::StreamRetransmission));
         Ok(())
     }
 
