@@ -23,6 +23,7 @@ use crate::packet::{View, Vlans};
 use crate::record::AnomalyRecord;
 use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
+use crate::session::Closing;
 use crate::shared::{OtherRules, SharedCounts};
 pub use limits::{AsSuricata, Limits};
 
@@ -199,6 +200,8 @@ pub struct Detector {
     is_refused: bool,
     /// It is no part of its connection, though rules look at it by itself.
     is_ignored: bool,
+    /// How it stands to its connection's end.
+    closing: Closing,
     /// The packet at hand was looked at before, as RDMA, and is counted.
     is_again: bool,
     /// What was odd about packets, and how much of it may wait.
@@ -228,6 +231,7 @@ impl Detector {
             is_settled: false,
             is_refused: false,
             is_ignored: false,
+            closing: Closing::None,
             is_again: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
@@ -407,6 +411,7 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         (self.is_settled, self.is_refused, self.is_ignored) = (false, false, false);
+        self.closing = Closing::None;
         if self.has_nothing_to_do() {
             return Decision::Pass;
         }
@@ -429,15 +434,16 @@ impl Detector {
         evaluator.begin();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
-            let was_over = flow.session.as_ref().is_some_and(|it| it.is_over());
-            let goes_on = follow(flow, direction, &view, &evaluator.limits, found);
+            let (goes_on, closing) = follow(flow, direction, &view, &evaluator.limits, found);
             self.is_refused = !goes_on && evaluator.limits.refuses_invalid;
-            let is_part = goes_on && !was_over;
+            self.closing = closing;
+            let is_part = goes_on && self.closing != Closing::Behind;
             self.is_ignored = !is_part && evaluator.limits.as_suricata.ignores_invalid;
             events = [decoded.events, found].concat();
         }
         let events = if events.is_empty() { view.events } else { &events };
-        let mut view = View { events, is_refused: self.is_refused || self.is_ignored, ..view };
+        let is_refused = self.is_refused || self.is_ignored;
+        let mut view = View { events, is_refused, closing: self.closing, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = &mut watcher {
             view.signs = watcher.look(now, flow, direction, &view);
@@ -600,23 +606,23 @@ fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
 }
 
 /// Follows the flow's connection by a segment; what is odd about that goes to `found`. Whether it
-/// has a place in the connection.
+/// has a place in the connection, and how it stands to its end.
 fn follow(
     flow: &mut Flow,
     direction: Direction,
     view: &View<'_>,
     limits: &Limits,
     found: &mut Vec<Event>,
-) -> bool {
+) -> (bool, Closing) {
     let is_timely = flow.check_timestamps(direction, view);
-    let mut goes_on = is_timely;
+    let (mut goes_on, mut closing) = (is_timely, Closing::None);
     match is_timely {
         // What comes too late is not taken into account.
         false => found.push(Event::StreamInvalidTimestamp),
         true => {
             let session = flow.session.get_or_insert_default();
             found.extend(session.take(direction, view, limits));
-            goes_on = !session.is_refused();
+            (goes_on, closing) = (!session.is_refused(), session.closing());
         }
     }
     let is_taken_up = limits.midstream && flow.is_taken_up();
@@ -624,5 +630,5 @@ fn follow(
         found.retain(|it| !it.is_without_session());
     }
     let is_known = flow.session.as_ref().is_some_and(|it| it.is_taken_up());
-    goes_on || (is_taken_up && !is_known)
+    (goes_on || (is_taken_up && !is_known), closing)
 }

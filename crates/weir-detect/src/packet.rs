@@ -14,6 +14,7 @@ use crate::decode::Event;
 use crate::detector::{Counters, Decoded, Direction, Limits, Packet};
 use crate::rdma::operation::Head;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
+use crate::session::Closing;
 
 /// A packet and what the walk found in it.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct View<'a> {
     pub(crate) is_spoiled: bool,
     /// A TCP segment that has no place in its connection, and is to go no further.
     pub(crate) is_refused: bool,
+    /// How it stands to the end of its connection.
+    pub(crate) closing: Closing,
     /// Its payload is encrypted, or a packet, and not looked at.
     pub(crate) is_opaque: bool,
     /// What it belongs to, of all that rules have watched.
@@ -166,6 +169,7 @@ impl<'a> View<'a> {
             port: None,
             is_spoiled: false,
             is_refused: false,
+            closing: Closing::None,
             is_opaque: false,
             signs: 0,
             operation: None,

@@ -23,6 +23,8 @@ use crate::packet::View;
 /// Answers to a SYN with other numbers, and SYNs with others, that a connection may begin with.
 const BEGINNINGS_MAX: u8 = 5;
 const SYNS_MAX: u8 = 10;
+/// SYNs before the last that an answer may be for.
+const OLDER_SYNS: usize = 4;
 /// The largest shift of a window (RFC 7323 s2.3).
 const SHIFT_MAX: u8 = 14;
 
@@ -74,6 +76,8 @@ pub(crate) struct Session {
     is_confirmed: bool,
     beginnings: u8,
     syns: u8,
+    /// Numbers of the last SYNs before the client's last: the one that is answered counts.
+    older_syns: [u32; OLDER_SYNS],
     /// Who reset the connection.
     reset_by: Option<u8>,
     /// Segments that have no place in the connection go no further: nobody speaks before the
@@ -94,6 +98,18 @@ pub(crate) struct Session {
     asks_early: bool,
     /// See [`Self::has_set_up`].
     has_set_up: bool,
+    closing: Closing,
+}
+
+/// How a segment stands to the end of its connection, as far as Suricata's way is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Closing {
+    #[default]
+    None,
+    /// It resets it: what its sender has said is looked at now.
+    Reset,
+    /// It comes behind it, and is no part of it.
+    Behind,
 }
 
 /// A segment.
@@ -211,9 +227,9 @@ impl Session {
         self.is_midstream
     }
 
-    /// Whether what comes is no part of it any more, as Suricata has it.
-    pub(crate) fn is_over(&self) -> bool {
-        self.wants_handshakes && self.state == State::Closed
+    /// How the last segment stood to its end.
+    pub(crate) fn closing(&self) -> Closing {
+        self.closing
     }
 
     /// Whether it has not begun, or the client has ended it.
@@ -248,12 +264,19 @@ impl Session {
         self.follows_one_side = limits.as_suricata.follows_one_side;
         let Some(segment) = Segment::of(direction, view) else { return events };
         self.has_set_up = self.is_set_up();
+        let was_closed = self.state == State::Closed;
         let is_next = self.state == State::SynReceived
             && segment.side == 0
             && segment.sequence == self.sides[0].next;
         self.believe(&segment);
         self.take_segment(&segment, &mut events);
         self.has_set_up |= self.state == State::Established && is_next && segment.length > 0;
+        self.closing = match (was_closed, self.state) {
+            _ if !self.wants_handshakes => Closing::None,
+            (true, State::Closed) => Closing::Behind,
+            (false, State::Closed) if segment.has(RST) => Closing::Reset,
+            _ => Closing::None,
+        };
         let is_alone = self.alone == Some(segment.side as u8);
         let own = &mut self.sides[segment.side];
         if is_alone {
@@ -420,9 +443,10 @@ impl Session {
                 if self.syns > SYNS_MAX {
                     return Err(Event::StreamSynFlood);
                 }
-                let syns = self.syns;
+                let (syns, mut older_syns) = (self.syns, self.older_syns);
+                older_syns[usize::from(syns - 1) % OLDER_SYNS] = self.sides[0].first;
                 self.begin(segment);
-                self.syns = syns;
+                (self.syns, self.older_syns) = (syns, older_syns);
             }
             return Ok(());
         }
@@ -464,6 +488,10 @@ impl Session {
         }
         if segment.side == 0 {
             return Err(Event::StreamSynAckWrongDirection);
+        }
+        let older = &self.older_syns[..OLDER_SYNS.min(self.syns.into())];
+        if older.contains(&segment.acknowledgment.wrapping_sub(1)) {
+            client.begin(segment.acknowledgment.wrapping_sub(1));
         }
         let is_whole = segment.acknowledgment == client.next;
         let is_of_syn = segment.acknowledgment == client.first.wrapping_add(1);

@@ -11,6 +11,7 @@ use crate::evaluate::Evaluator;
 use crate::flow::{Flow, FlowSlot};
 use crate::record::{AnomalyRecord, ApplicationRecord, HttpRecord, SpokenBeside, UnitRecord};
 use crate::rule::RuleIndex;
+use crate::session::Closing;
 
 impl Detector {
     /// Whether a flow's connection has ended, as far as it is followed.
@@ -114,6 +115,18 @@ impl Detector {
     /// Whether the last packet is no part of its connection, as far as that is known.
     pub fn is_ignored(&self) -> bool {
         self.is_ignored
+    }
+
+    /// Whether the last packet came behind the end of its connection, as Suricata has it: what was
+    /// acknowledged before is looked at with it.
+    pub fn is_behind_end(&self) -> bool {
+        self.closing == Closing::Behind
+    }
+
+    /// Whether the last packet has reset its connection, as Suricata has it: what its sender has
+    /// said is looked at with it.
+    pub fn has_reset(&self) -> bool {
+        self.closing == Closing::Reset
     }
 
     /// What was odd about the last packet in its stream.

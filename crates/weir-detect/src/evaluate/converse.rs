@@ -10,6 +10,7 @@ use crate::frame;
 use crate::packet::View;
 use crate::rule::Protocol;
 use crate::ruleset::RuleSet;
+use crate::session::Closing;
 use crate::stream::Refusals;
 
 /// Where DNS is spoken over UDP.
@@ -36,7 +37,8 @@ impl Evaluator {
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.
         if view.is_lost() || view.is_piece() {
-            let is_opaque = view.is_refused && self.limits.refuses_invalid;
+            let is_refused = view.is_refused && view.closing != Closing::Behind;
+            let is_opaque = is_refused && self.limits.refuses_invalid;
             return Progress { is_opaque, ..Progress::default() };
         }
         if self.is_unanswered(flow, view) {

@@ -9,6 +9,7 @@ use crate::detector::{Decision, Direction};
 use crate::flow::{Effect, Flow, Waiting};
 use crate::packet::View;
 use crate::rule::Buffer;
+use crate::session::Closing;
 
 /// How far the stream of a packet's side has come, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,11 @@ impl Evaluator {
         let waits = self.limits.waits_for_acknowledgment && view.is_tcp();
         let (length, acknowledged) = conversation.filter(|_| waits)?.heard(direction.index());
         // With what is no part of the connection nothing takes effect.
-        let acknowledged = if view.is_refused { 0 } else { acknowledged };
+        let acknowledged = match view.closing {
+            Closing::Reset => length,
+            Closing::None if view.is_refused => 0,
+            Closing::None | Closing::Behind => acknowledged,
+        };
         Some(HeardStream { length, acknowledged })
     }
 

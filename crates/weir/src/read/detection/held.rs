@@ -89,7 +89,8 @@ impl<W: Write> Look<W> {
     /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
     /// the sender's next packet.
     pub(super) fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
-        if self.detector.is_ignored() {
+        let (is_behind, has_reset) = (self.detector.is_behind_end(), self.detector.has_reset());
+        if self.detector.is_ignored() && !is_behind {
             return;
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
@@ -103,16 +104,21 @@ impl<W: Write> Look<W> {
         for mut one in held {
             let rule = self.rules.rule(one.alert.rule);
             let is_raw = !is_known && rule.is_of_stream();
-            let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0);
+            let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0)
+                || is_behind
+                || has_reset;
             if one.alert.flow.to_server != view.to_server {
-                if !one.is_acknowledged && acknowledgment.wrapping_sub(one.end) < 1 << 31 {
+                if !one.is_acknowledged
+                    && !is_behind
+                    && acknowledgment.wrapping_sub(one.end) < 1 << 31
+                {
                     one.is_acknowledged = true;
                     self.bring_up_to_date(&mut one.alert, packet, true);
                 }
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
-            } else if one.is_acknowledged && (is_due || !is_raw) {
+            } else if (one.is_acknowledged || has_reset) && (is_due || !is_raw) {
                 one.alert.flow = view;
                 told.push(one.alert);
             } else {
