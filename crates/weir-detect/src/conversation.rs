@@ -514,6 +514,14 @@ impl Conversation {
         }
     }
 
+    /// Its flow ends: the number of a request that is not whole and was none yet.
+    pub(crate) fn cut_request(&mut self) -> Option<u64> {
+        match &mut self.application {
+            Application::Http(connection) => connection.cut_request(),
+            _ => None,
+        }
+    }
+
     /// What is told of transactions that were not told of before, with all headers of those sides.
     pub(crate) fn records(&mut self, headers: [bool; 2]) -> Vec<HttpRecord> {
         match &mut self.application {

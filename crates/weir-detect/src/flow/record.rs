@@ -14,17 +14,20 @@ impl Flow {
         http_headers: [bool; 2],
     ) -> (Vec<HttpRecord>, Vec<Record>) {
         let Some(conversation) = &mut self.conversation else { return Default::default() };
+        if let Some(number) = conversation.cut_request() {
+            self.told.transactions = self.told.transactions.max(number + 1);
+        }
         (conversation.records(http_headers), conversation.end().records)
     }
 
     /// What is told of it when it ends; `narrates`: of what was said in it too.
     pub(crate) fn record(&mut self, limits: &Limits, narrates: bool) -> FlowRecord {
         let view = self.view(Direction::Initiator);
-        let told = self.told;
         let (http, mut units) = match narrates {
             true => self.end_application(limits.http_headers),
             false => Default::default(),
         };
+        let told = self.told;
         let dialogue = self.dialogue.as_mut().filter(|_| narrates);
         units.extend(dialogue.map(|it| it.end()).unwrap_or_default().records);
         let unit = |it| UnitRecord::new(told.last, self, it, limits);

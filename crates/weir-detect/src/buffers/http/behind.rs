@@ -140,6 +140,18 @@ impl Connection {
         self.sides[side].held = held;
     }
 
+    /// Its flow ends: what has come of a request is one; its number.
+    pub(crate) fn cut_request(&mut self) -> Option<u64> {
+        let state = &mut self.sides[0];
+        let has_begun = state.expect == Expect::Head && !state.held.trim_ascii().is_empty();
+        if state.is_closed || !has_begun {
+            return None;
+        }
+        let held = std::mem::take(&mut state.held);
+        self.begun = self.cut_head(0, &held);
+        self.begun
+    }
+
     /// No more comes of a body that is not whole; its transaction.
     fn cut_body(&mut self, side: usize, expect: Expect) -> Option<u64> {
         use Expect as E;
