@@ -196,12 +196,8 @@ pub struct Detector {
     seed: u64,
     /// The last packet's flow is looked at no further.
     is_settled: bool,
-    /// The last packet has no place in its connection.
-    is_refused: bool,
-    /// It is no part of its connection, though rules look at it by itself.
-    is_ignored: bool,
-    /// How it stands to its connection's end.
-    closing: Closing,
+    /// How the last packet stood in its connection.
+    place: Place,
     /// The packet at hand was looked at before, as RDMA, and is counted.
     is_again: bool,
     /// What was odd about packets, and how much of it may wait.
@@ -229,9 +225,7 @@ impl Detector {
             watcher: None,
             seed: limits.seed,
             is_settled: false,
-            is_refused: false,
-            is_ignored: false,
-            closing: Closing::None,
+            place: Place::default(),
             is_again: false,
             anomalies: Vec::new(),
             anomalies_max: 0,
@@ -410,16 +404,14 @@ impl Detector {
         packet: &Packet<'_>,
         alerts: &mut Alerts,
     ) -> Decision {
-        (self.is_settled, self.is_refused, self.is_ignored) = (false, false, false);
-        self.closing = Closing::None;
+        (self.is_settled, self.place) = (false, Place::default());
         if self.has_nothing_to_do() {
             return Decision::Pass;
         }
         let Self { rules, flows, spare, evaluator, watcher, .. } = self;
         let mut watcher = watcher.as_mut().filter(|_| !self.is_again);
         let wants_events = rules.needs().events || evaluator.tells_events;
-        let looks = packet.decoded.is_none() && wants_events;
-        let own = if looks { decode::look(packet.bytes, link(packet.parsed)) } else { Vec::new() };
+        let own = own_events(packet, wants_events);
         let decoded =
             packet.decoded.unwrap_or_else(|| Decoded::new(Vlans::of(packet.parsed), &own));
         let flow = flows.at(slot).unwrap_or_else(|| {
@@ -432,18 +424,16 @@ impl Detector {
         view.count_wrong(&mut evaluator.counters);
         let mut events = Vec::new();
         evaluator.begin();
+        let mut place = Place::default();
         if (packet.decoded.is_some() || wants_events) && may_follow(flow, &view) {
             let found = &mut evaluator.stream_events;
-            let (goes_on, closing) = follow(flow, direction, &view, &evaluator.limits, found);
-            self.is_refused = !goes_on && evaluator.limits.refuses_invalid;
-            self.closing = closing;
-            let is_part = goes_on && self.closing != Closing::Behind;
-            self.is_ignored = !is_part && evaluator.limits.as_suricata.ignores_invalid;
+            place = follow(flow, direction, &view, &evaluator.limits, found);
             events = [decoded.events, found].concat();
         }
+        self.place = place;
         let events = if events.is_empty() { view.events } else { &events };
-        let is_refused = self.is_refused || self.is_ignored;
-        let mut view = View { events, is_refused, closing: self.closing, ..view };
+        let is_refused = place.is_refused || place.is_ignored;
+        let mut view = View { events, is_refused, closing: place.closing, ..view };
         flow.update(now, direction, &view, &evaluator.limits);
         if let Some(watcher) = &mut watcher {
             view.signs = watcher.look(now, flow, direction, &view);
@@ -600,20 +590,37 @@ fn link(parsed: &Parsed) -> Link {
     }
 }
 
+/// What is odd about a packet that nobody has taken apart, if that is wanted.
+fn own_events(packet: &Packet<'_>, wanted: bool) -> Vec<Event> {
+    match packet.decoded.is_none() && wanted {
+        true => decode::look(packet.bytes, link(packet.parsed)),
+        false => Vec::new(),
+    }
+}
+
 /// Whether a packet may bring its flow's connection further: not what no receiver takes, or gets.
 fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
     view.is_tcp() && !view.is_spoiled && !flow.is_dropped()
 }
 
-/// Follows the flow's connection by a segment; what is odd about that goes to `found`. Whether it
-/// has a place in the connection, and how it stands to its end.
+/// How a segment stands in its connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// It has none, and goes no further.
+    is_refused: bool,
+    /// It is no part of it, though rules look at it by itself.
+    is_ignored: bool,
+    closing: Closing,
+}
+
+/// Follows the flow's connection by a segment; what is odd about that goes to `found`.
 fn follow(
     flow: &mut Flow,
     direction: Direction,
     view: &View<'_>,
     limits: &Limits,
     found: &mut Vec<Event>,
-) -> (bool, Closing) {
+) -> Place {
     let is_timely = flow.check_timestamps(direction, view);
     let (mut goes_on, mut closing) = (is_timely, Closing::None);
     match is_timely {
@@ -630,5 +637,11 @@ fn follow(
         found.retain(|it| !it.is_without_session());
     }
     let is_known = flow.session.as_ref().is_some_and(|it| it.is_taken_up());
-    (goes_on || (is_taken_up && !is_known), closing)
+    goes_on |= is_taken_up && !is_known;
+    let is_part = goes_on && closing != Closing::Behind;
+    Place {
+        is_refused: !goes_on && limits.refuses_invalid,
+        is_ignored: !is_part && limits.as_suricata.ignores_invalid,
+        closing,
+    }
 }

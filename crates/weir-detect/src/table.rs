@@ -324,19 +324,7 @@ impl FlowTable {
             Some(entry) => {
                 let patience = detector.patience_ns(entry.slot).unwrap_or(QUIET_NS);
                 let is_quiet = now.since_ns(entry.last) > patience;
-                let side = entry.direction(from_first);
-                let begins_anew = begins(parsed)
-                    && match detector.is_replaceable(entry.slot) {
-                        Some(is_replaceable) => is_replaceable,
-                        // What a server says first is of no connection: it does not make it the
-                        // client.
-                        None => {
-                            let is_first =
-                                side == Direction::Responder && !detector.has_beginning(entry.slot);
-                            let has_ended = entry.ended & bit(from_first) != 0;
-                            is_first || (has_ended && detector.may_be_over_for(entry.slot, side))
-                        }
-                    };
+                let begins_anew = begins(parsed) && entry.may_begin_anew(from_first, detector);
                 // Nobody follows whether it is over.
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
                 if is_quiet || ((begins_anew || succeeds) && !detector.is_spoiled(packet)) {
@@ -491,6 +479,18 @@ impl FlowTable {
 }
 
 impl Entry {
+    /// Whether another connection may begin in its place by a SYN of this end.
+    fn may_begin_anew(&self, from_first: bool, detector: &Detector) -> bool {
+        if let Some(is_replaceable) = detector.is_replaceable(self.slot) {
+            return is_replaceable;
+        }
+        let side = self.direction(from_first);
+        // What a server says first is of no connection: it does not make it the client.
+        let is_first = side == Direction::Responder && !detector.has_beginning(self.slot);
+        let has_ended = self.ended & bit(from_first) != 0;
+        is_first || (has_ended && detector.may_be_over_for(self.slot, side))
+    }
+
     fn new(from_first: bool, now: Time) -> Self {
         Self {
             slot: FlowSlot::default(),

@@ -109,24 +109,24 @@ impl Detector {
     /// Whether the last packet was a segment that has no place in its connection, where
     /// [`refuses_invalid`](super::Limits::refuses_invalid).
     pub fn is_refused(&self) -> bool {
-        self.is_refused
+        self.place.is_refused
     }
 
     /// Whether the last packet is no part of its connection, as far as that is known.
     pub fn is_ignored(&self) -> bool {
-        self.is_ignored
+        self.place.is_ignored
     }
 
     /// Whether the last packet came behind the end of its connection, as Suricata has it: what was
     /// acknowledged before is looked at with it.
     pub fn is_behind_end(&self) -> bool {
-        self.closing == Closing::Behind
+        self.place.closing == Closing::Behind
     }
 
     /// Whether the last packet has reset its connection, as Suricata has it: what its sender has
     /// said is looked at with it.
     pub fn has_reset(&self) -> bool {
-        self.closing == Closing::Reset
+        self.place.closing == Closing::Reset
     }
 
     /// What was odd about the last packet in its stream.

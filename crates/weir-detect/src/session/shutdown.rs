@@ -2,7 +2,7 @@
 
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use super::{Segment, Session, Side, State, before, is_valid, not_behind};
+use super::{Segment, Session, Side, State, before, is_valid, later, not_behind};
 use crate::decode::Event;
 
 /// What a state says of a segment that it does not expect: of its place, of what it acknowledges.
@@ -59,6 +59,7 @@ impl Segment {
         let limit = own.acknowledged.wrapping_add(own.window.max(1));
         let is_beyond = |number| before(limit, number) && before(next, number);
         let is_wrong = match (state, self.has(FIN)) {
+            (State::Closing, _) => distance != 0,
             _ if repeats => false,
             (State::FinWait2, true)
                 if distance == -1 && self.acknowledgment == other.acknowledged =>
@@ -71,7 +72,7 @@ impl Segment {
             (State::FinWait1, _) if self.side == 0 && self.acknowledgment != other.next => false,
             (State::FinWait1 | State::FinWait2, _) => is_beyond(self.end()),
             (State::LastAck, _) => distance > 1,
-            (State::Closing | State::TimeWait, _) => {
+            (State::TimeWait, _) => {
                 let first = -(self.side as i32);
                 !(first..=first + 1).contains(&distance)
             }
@@ -124,6 +125,8 @@ impl Session {
             _ => own.next = segment.end().wrapping_add(1),
         }
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
+        // What was not seen here was sent all the same.
+        other.next = later(other.next, other.acknowledged);
         self.state = if side == 0 { State::CloseWait } else { State::FinWait1 };
         Ok(())
     }
@@ -149,9 +152,10 @@ impl Session {
             return Err(Event::StreamShutdownSyn);
         }
         let (state, has_fin) = (self.state, segment.has(FIN));
-        let is_last = matches!(state, State::LastAck | State::Closing | State::TimeWait);
+        let is_last = matches!(state, State::LastAck | State::TimeWait);
         let is_of_ended = state == State::LastAck && segment.side == 1;
-        if segment.flags & (ACK | FIN) == 0 || (is_last && has_fin) || is_of_ended {
+        let asked = if state == State::Closing { ACK } else { ACK | FIN };
+        if segment.flags & asked == 0 || (is_last && has_fin) || is_of_ended {
             return Ok(());
         }
         let (own, other) = self.both(segment.side);
@@ -198,7 +202,7 @@ impl Session {
             (State::FinWait1, false) if side == 1 && distance == -1 => State::FinWait2,
             (State::CloseWait, true) if side == 1 => State::LastAck,
             (State::LastAck, false) if distance >= 0 => State::Closed,
-            (State::Closing, false) => State::TimeWait,
+            (State::Closing, _) => State::TimeWait,
             (State::TimeWait, false) => State::Closed,
             (state, _) => state,
         };
@@ -214,6 +218,10 @@ impl Session {
             own.next = segment.end();
         }
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
+        if self.state != State::FinWait2 || has_fin {
+            let (_, other) = self.both(side);
+            other.next = later(other.next, other.acknowledged);
+        }
         self.state = state;
     }
 
