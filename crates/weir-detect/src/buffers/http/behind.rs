@@ -140,16 +140,17 @@ impl Connection {
         self.sides[side].held = held;
     }
 
-    /// Its flow ends: what has come of a request is one; its number.
+    /// Its flow ends: what has come of a request is one, as far as its lines are whole; its number.
     pub(crate) fn cut_request(&mut self) -> Option<u64> {
         let state = &mut self.sides[0];
         let has_begun = state.expect == Expect::Head && !state.held.trim_ascii().is_empty();
-        if state.is_closed || !has_begun {
+        if state.is_closed || !has_begun || !state.search.ends() {
             return None;
         }
         let held = std::mem::take(&mut state.held);
-        self.begun = self.cut_head(0, &held);
-        self.begun
+        // A header that is not whole is none.
+        let whole = if state.search.line > 0 { state.search.line } else { held.len() };
+        self.cut_head(0, &held[..whole.min(held.len())])
     }
 
     /// No more comes of a body that is not whole; its transaction.
