@@ -229,7 +229,7 @@ impl Flow {
         const NS_PER_S: u64 = 1_000_000_000;
         let is_answered = self.packets.iter().all(|it| *it > 0);
         let seconds = match self.told.protocol {
-            PROTOCOL_TCP => 600,
+            PROTOCOL_TCP => self.session.as_ref().map_or(600, |it| it.patience_s()),
             // No responder has a timer for the rest of a message.
             _ if self.operations.is_some() => 600,
             _ if is_answered => 300,

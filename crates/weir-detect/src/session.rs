@@ -221,6 +221,17 @@ impl Session {
         self.is_midstream
     }
 
+    /// How many seconds it may be silent before it is over. Only Suricata's way is impatient of
+    /// those that have not begun and of those that both have ended.
+    pub(crate) fn patience_s(&self) -> u64 {
+        use State::{CloseWait, Established, FinWait1, FinWait2};
+        match self.state {
+            _ if !self.wants_handshakes => 600,
+            Established | FinWait1 | FinWait2 | CloseWait => 600,
+            _ => 60,
+        }
+    }
+
     /// How the last segment stood to its end.
     pub(crate) fn closing(&self) -> Closing {
         self.closing

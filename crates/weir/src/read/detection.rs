@@ -358,7 +358,10 @@ impl<W: Write> Look<W> {
         self.bypass_long(layer, &packet);
         self.bypass_encrypted(&packet);
         self.tell_acknowledged(layer, &packet);
-        self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
+        // Suricata's flows are found to be over when their next packet comes.
+        if !self.options.as_suricata.wants_handshakes {
+            self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
+        }
         self.ended();
     }
 
