@@ -19,7 +19,7 @@ use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
-use crate::detector::{Direction, Limits};
+use crate::detector::{Direction, FlowTimeouts, Limits};
 use crate::digest::FileDigests;
 use crate::evaluate::PutTag;
 use crate::frame::FrameCounts;
@@ -47,6 +47,8 @@ const WEIGH_LEN: u64 = 2048;
 const LISTED_MAX: usize = 64;
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
+const PROTOCOL_ICMP: u8 = 1;
+const PROTOCOL_ICMPV6: u8 = 58;
 /// Datagrams of a server that are tried for what is spoken. A client's all are: what it says first
 /// is no more its last word than a later one is.
 const TRIES_MAX: u8 = 4;
@@ -225,15 +227,22 @@ impl Flow {
     }
 
     /// How long it may be silent before it is over, as Suricata has it.
-    pub(crate) fn patience_ns(&self) -> u64 {
+    pub(crate) fn patience_ns(&self, timeouts: &FlowTimeouts) -> u64 {
         const NS_PER_S: u64 = 1_000_000_000;
         let is_answered = self.packets.iter().all(|it| *it > 0);
+        let of_datagrams = match self.told.protocol {
+            PROTOCOL_UDP => timeouts.udp,
+            PROTOCOL_ICMP | PROTOCOL_ICMPV6 => timeouts.icmp,
+            _ => timeouts.other,
+        };
         let seconds = match self.told.protocol {
-            PROTOCOL_TCP => self.session.as_ref().map_or(600, |it| it.patience_s()),
+            PROTOCOL_TCP => {
+                let stage = self.session.as_ref().map_or(0, |it| it.stage());
+                timeouts.tcp[stage]
+            }
             // No responder has a timer for the rest of a message.
             _ if self.operations.is_some() => 600,
-            _ if is_answered => 300,
-            _ => 30,
+            _ => of_datagrams[usize::from(is_answered)],
         };
         seconds * NS_PER_S
     }

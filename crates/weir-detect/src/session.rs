@@ -221,14 +221,13 @@ impl Session {
         self.is_midstream
     }
 
-    /// How many seconds it may be silent before it is over. Only Suricata's way is impatient of
-    /// those that have not begun and of those that both have ended.
-    pub(crate) fn patience_s(&self) -> u64 {
+    /// Whether it is not set up, is, or is closed by both ends: 0, 1, 2.
+    pub(crate) fn stage(&self) -> usize {
         use State::{CloseWait, Established, FinWait1, FinWait2};
         match self.state {
-            _ if !self.wants_handshakes => 600,
-            Established | FinWait1 | FinWait2 | CloseWait => 600,
-            _ => 60,
+            State::None | State::SynSent | State::SynReceived => 0,
+            Established | FinWait1 | FinWait2 | CloseWait => 1,
+            _ => 2,
         }
     }
 

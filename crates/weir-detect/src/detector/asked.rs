@@ -112,7 +112,8 @@ impl Detector {
 
     /// How long a flow may be silent before it is over; none: it is not known.
     pub(crate) fn patience_ns(&self, slot: FlowSlot) -> Option<u64> {
-        self.flows.taken(slot).map(Flow::patience_ns)
+        let timeouts = &self.evaluator.limits.as_suricata.timeouts;
+        self.flows.taken(slot).map(|it| it.patience_ns(timeouts))
     }
 
     /// Whether no rule looks at a flow any more, which passes, and which has begun.

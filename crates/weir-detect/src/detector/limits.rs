@@ -132,6 +132,28 @@ pub struct AsSuricata {
     /// Whether connections are followed of which one side alone is seen (Suricata's
     /// `stream.async-oneside`).
     pub follows_one_side: bool,
+    /// How long flows may be silent.
+    pub timeouts: FlowTimeouts,
+}
+
+/// Seconds that flows may be silent before they are over: those where one end alone has spoken, and
+/// those where both have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowTimeouts {
+    /// Of connections that are not set up, that are, and that both ends have closed.
+    pub tcp: [u64; 3],
+    /// Of UDP.
+    pub udp: [u64; 2],
+    /// Of ICMP and ICMPv6.
+    pub icmp: [u64; 2],
+    /// Of any other protocol.
+    pub other: [u64; 2],
+}
+
+impl Default for FlowTimeouts {
+    fn default() -> Self {
+        Self { tcp: [600; 3], udp: [30, 300], icmp: [30, 300], other: [30, 300] }
+    }
 }
 
 impl Limits {
@@ -206,6 +228,7 @@ impl Default for AsSuricata {
             tells_fewer_conflicts: false,
             wants_handshakes: false,
             follows_one_side: false,
+            timeouts: FlowTimeouts::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod dress;
 mod http;
 mod outputs;
 mod run;
+mod timeouts;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use weir_store::sink::eve_dns::DnsVersion;
 
 use super::case::Case;
 use super::dress::Dress;
-use super::http;
+use super::{http, timeouts};
 use crate::read::detection::{Checksums, Detection, Exception, Options};
 use crate::read::eve::USUAL_TLS;
 use crate::read::events::{Anomalies, Applications, DnsMessages, Events};
@@ -241,6 +241,7 @@ fn options(case: &Case) -> Options {
             tells_fewer_conflicts: true,
             wants_handshakes: true,
             follows_one_side: case.is_on("stream.async-oneside", false),
+            timeouts: timeouts::of(case),
             only_tells: !case.is_inline,
             trusts_ip_headers: true,
             ignores_invalid: true,
