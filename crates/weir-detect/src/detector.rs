@@ -25,7 +25,7 @@ use crate::rule::RuleIndex;
 use crate::ruleset::RuleSet;
 use crate::session::Closing;
 use crate::shared::{OtherRules, SharedCounts};
-pub use limits::{AsSuricata, FlowTimeouts, Limits};
+pub use limits::{AsSuricata, Limits, Timeouts};
 
 /// Who sent a packet: the sender of its flow's first packet, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::application::Dialogue;
 use crate::application::unit::Said;
 use crate::buffers::event::AppEvent;
 use crate::conversation::Conversation;
-use crate::detector::{Direction, FlowTimeouts, Limits};
+use crate::detector::{Direction, Limits, Timeouts};
 use crate::digest::FileDigests;
 use crate::evaluate::PutTag;
 use crate::frame::FrameCounts;
@@ -227,7 +227,7 @@ impl Flow {
     }
 
     /// How long it may be silent before it is over, as Suricata has it.
-    pub(crate) fn patience_ns(&self, timeouts: &FlowTimeouts) -> u64 {
+    pub(crate) fn patience_ns(&self, timeouts: &Timeouts) -> u64 {
         const NS_PER_S: u64 = 1_000_000_000;
         let is_answered = self.packets.iter().all(|it| *it > 0);
         let of_datagrams = match self.told.protocol {

@@ -140,6 +140,8 @@ pub struct Fragments {
     takes_wrong_headers: bool,
     refuses_conflicts: bool,
     are_held: bool,
+    /// How long datagrams wait since their last piece, where that counts.
+    quiet_ns: Option<u64>,
     numbers: u64,
     given_up: u64,
     /// Which ones, until somebody takes them.
@@ -159,6 +161,7 @@ impl Fragments {
             takes_wrong_headers: false,
             refuses_conflicts: false,
             are_held: false,
+            quiet_ns: None,
             numbers: 0,
             given_up: 0,
             told: Vec::new(),
@@ -180,6 +183,11 @@ impl Fragments {
     pub fn set_held(&mut self, are_held: bool) {
         self.are_held = are_held;
         self.told.clear();
+    }
+
+    /// Datagrams wait so long since their last piece, instead of a minute since their first.
+    pub fn wait_since_last(&mut self, quiet_ns: u64) {
+        self.quiet_ns = Some(quiet_ns);
     }
 
     /// Whether [`Fragments::set_held`] said so.
@@ -266,10 +274,8 @@ impl Fragments {
                 self.give_up(&key, Cause::Conflict);
             }
         }
-        let is_new = !self.waiting.contains_key(&key);
-        self.numbers += u64::from(is_new);
-        let number = self.numbers;
-        let datagram = self.waiting.entry(key).or_insert_with(|| Datagram::new(number, now));
+        self.await_more(key, now);
+        let Some(datagram) = self.waiting.get_mut(&key) else { return taken };
         taken.number = Some(datagram.number);
         let before = datagram.data.len();
         if datagram.add(piece, policy) {
@@ -299,6 +305,20 @@ impl Fragments {
         taken
     }
 
+    /// The datagram waits for more pieces; from now on, where its last counts.
+    fn await_more(&mut self, key: Key, now: Time) {
+        if self.quiet_ns.is_some()
+            && let Some(datagram) = self.waiting.to_back(&key)
+        {
+            datagram.begun = now;
+            return;
+        }
+        let is_new = !self.waiting.contains_key(&key);
+        self.numbers += u64::from(is_new);
+        let number = self.numbers;
+        self.waiting.entry(key).or_insert_with(|| Datagram::new(number, now));
+    }
+
     fn key(&self, parsed: &Parsed, protocol: u8, tunnels: u64) -> Key {
         let vlan = parsed.link.vlan_tci[0] & 0xfff;
         let id = parsed.fragment.map_or(0, |it| it.id);
@@ -310,7 +330,8 @@ impl Fragments {
 
     /// Gives up what is not whole and will not be any more.
     pub fn expire(&mut self, now: Time) {
-        let patience = if self.are_held { HELD_QUIET_NS } else { QUIET_NS };
+        let patience =
+            if self.are_held { HELD_QUIET_NS } else { self.quiet_ns.unwrap_or(QUIET_NS) };
         while self.waiting.front().is_some_and(|(_, it)| now.since_ns(it.begun) > patience) {
             self.give_up_oldest(Cause::Late);
         }

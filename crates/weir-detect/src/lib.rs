@@ -94,8 +94,8 @@ pub use application::{ApplicationChoice, Expected, Wanted};
 pub use behaviour::{Flood, FloodKind, FloodSources, FloodView};
 pub use buffers::event::AppEvent;
 pub use detector::{
-    AsSuricata, Counters, Decision, Decoded, Detector, Direction, FlowTimeouts, Limits, Marks,
-    Packet, Unseen,
+    AsSuricata, Counters, Decision, Decoded, Detector, Direction, Limits, Marks, Packet, Timeouts,
+    Unseen,
 };
 pub use digest::FileDigests;
 pub use evaluate::Replacement;

@@ -132,14 +132,14 @@ pub struct AsSuricata {
     /// Whether connections are followed of which one side alone is seen (Suricata's
     /// `stream.async-oneside`).
     pub follows_one_side: bool,
-    /// How long flows may be silent.
-    pub timeouts: FlowTimeouts,
+    /// How long flows may be silent, and fragments wait.
+    pub timeouts: Timeouts,
 }
 
 /// Seconds that flows may be silent before they are over: those where one end alone has spoken, and
 /// those where both have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowTimeouts {
+pub struct Timeouts {
     /// Of connections that are not set up, that are, and that both ends have closed.
     pub tcp: [u64; 3],
     /// Of UDP.
@@ -148,11 +148,14 @@ pub struct FlowTimeouts {
     pub icmp: [u64; 2],
     /// Of any other protocol.
     pub other: [u64; 2],
+    /// How long a datagram waits since its last piece; `None`: since its first, as receivers do.
+    pub fragments: Option<u64>,
 }
 
-impl Default for FlowTimeouts {
+impl Default for Timeouts {
     fn default() -> Self {
-        Self { tcp: [600; 3], udp: [30, 300], icmp: [30, 300], other: [30, 300] }
+        let [udp, icmp, other] = [[30, 300]; 3];
+        Self { tcp: [600; 3], udp, icmp, other, fragments: None }
     }
 }
 
@@ -228,7 +231,7 @@ impl Default for AsSuricata {
             tells_fewer_conflicts: false,
             wants_handshakes: false,
             follows_one_side: false,
-            timeouts: FlowTimeouts::default(),
+            timeouts: Timeouts::default(),
         }
     }
 }

@@ -175,6 +175,7 @@ impl<W: Write> Detection<W> {
         });
         let mut layers = Layers::new(options.policy, options.seed);
         layers.set_hosts(rules.hosts().clone());
+        layers.wait(&options.as_suricata.timeouts);
         layers.open(options.tunnels, options.layers_max);
         if options.as_suricata.knows_no_more {
             layers.know_no_more();

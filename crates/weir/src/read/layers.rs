@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use weir_detect::Vlans;
 use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::hosts::Hosts;
 use weir_detect::tags::{self, Tagged};
 use weir_detect::tunnels::TunnelPorts;
+use weir_detect::{Timeouts, Vlans};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
 
@@ -118,6 +118,13 @@ impl Layers {
     /// Fragments count though the checksum of their IPv4 header is wrong.
     pub fn take_wrong_headers(&mut self) {
         self.fragments.take_wrong_headers();
+    }
+
+    /// How long fragments wait, if not as for their receiver.
+    pub fn wait(&mut self, timeouts: &Timeouts) {
+        if let Some(seconds) = timeouts.fragments {
+            self.fragments.wait_since_last(seconds.saturating_mul(1_000_000_000));
+        }
     }
 
     /// What the hosts are that fragments are for.

@@ -1,9 +1,10 @@
 //! What a test's settings say of HTTP.
 
+use serde_json::Value;
 use weir_detect::AsSuricata;
 
 use super::case::Case;
-use super::run::{PROTOCOLS, size};
+use super::run::{PROTOCOLS, is_yes, settings, size};
 
 /// Bytes of a body that Suricata keeps where no settings say so.
 const BODY_UNSAID: usize = 4096;
@@ -56,4 +57,10 @@ pub(super) fn keeps_separators(case: &Case) -> bool {
         Some(server) => server == "Minimal",
         None => case.has_settings,
     }
+}
+
+/// Whether alerts tell bodies.
+pub(super) fn tells_bodies(types: Option<&[Value]>) -> bool {
+    let is_told = |it: &&str| settings(types, "alert", it).is_some_and(is_yes);
+    ["http-body", "http-body-printable"].iter().any(is_told)
 }

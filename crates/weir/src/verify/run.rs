@@ -249,9 +249,7 @@ fn options(case: &Case) -> Options {
             cuts_heads: true,
             cuts_datagrams: true,
             gives_up: true,
-            tells_bodies: ["http-body", "http-body-printable"]
-                .iter()
-                .any(|it| settings(types.as_deref(), "alert", it).is_some_and(is_yes)),
+            tells_bodies: http::tells_bodies(types.as_deref()),
             ..AsSuricata::default()
         },
         http_headers: http_headers(types.as_deref()),

@@ -1,30 +1,41 @@
-//! How long flows may be silent, as a test's settings say (`flow-timeouts`).
+//! How long flows may be silent and fragments wait, as a test's settings say (`flow-timeouts`,
+//! `defrag.timeout`).
 
-use weir_detect::FlowTimeouts;
+use weir_detect::Timeouts;
 
 use super::case::Case;
 
-/// Suricata's own settings, and what its program has where no settings say so.
-const OF_SETTINGS: FlowTimeouts =
-    FlowTimeouts { tcp: [60, 600, 60], udp: [30, 300], icmp: [30, 300], other: [30, 300] };
-const UNSAID: FlowTimeouts =
-    FlowTimeouts { tcp: [30, 300, 10], udp: [30, 300], icmp: [30, 300], other: [30, 300] };
+/// Seconds that Suricata's own settings say.
+const OF_SETTINGS: [u64; 3] = [60, 600, 60];
+/// What its program has where no settings say so.
+const UNSAID: [u64; 3] = [30, 300, 10];
+/// The same of protocols without connections, by both.
+const OF_DATAGRAMS: [u64; 2] = [30, 300];
+const OF_FRAGMENTS: u64 = 60;
 
-pub(super) fn of(case: &Case) -> FlowTimeouts {
+pub(super) fn of(case: &Case) -> Timeouts {
     let unsaid = if case.has_settings { UNSAID } else { OF_SETTINGS };
-    let said = |protocol: &str, state: &str, unsaid: u64| {
-        let said = case.setting(&format!("flow-timeouts.{protocol}.{state}"));
-        said.and_then(|it| it.parse().ok()).unwrap_or(unsaid)
+    let said = |name: &str, unsaid: u64| {
+        let said = case.setting(name).and_then(|it| it.parse().ok());
+        said.unwrap_or(unsaid)
     };
-    let pair = |protocol, [new, established]: [u64; 2]| {
-        [said(protocol, "new", new), said(protocol, "established", established)]
+    let of = |protocol: &str, state: &str, unsaid| {
+        said(&format!("flow-timeouts.{protocol}.{state}"), unsaid)
     };
-    let [new, established, closed] = unsaid.tcp;
-    let [new, established] = pair("tcp", [new, established]);
-    FlowTimeouts {
-        tcp: [new, established, said("tcp", "closed", closed)],
-        udp: pair("udp", unsaid.udp),
-        icmp: pair("icmp", unsaid.icmp),
-        other: pair("default", unsaid.other),
+    let of_datagrams = |protocol: &str| {
+        let [new, established] = OF_DATAGRAMS;
+        [of(protocol, "new", new), of(protocol, "established", established)]
+    };
+    let [new, established, closed] = unsaid;
+    Timeouts {
+        tcp: [
+            of("tcp", "new", new),
+            of("tcp", "established", established),
+            of("tcp", "closed", closed),
+        ],
+        udp: of_datagrams("udp"),
+        icmp: of_datagrams("icmp"),
+        other: of_datagrams("default"),
+        fragments: Some(said("defrag.timeout", OF_FRAGMENTS)),
     }
 }
