@@ -108,6 +108,8 @@ pub(crate) struct Flow {
     pub(crate) session: Option<Box<Session>>,
     /// The last timestamp of each side's segments.
     timestamps: [Option<u32>; 2],
+    /// The timestamp of the first SYN.
+    first_timestamp: Option<u32>,
     /// What rules have noted of it.
     notes: Notes,
     /// What rules have done to it that is still to take effect.
@@ -203,6 +205,7 @@ impl Flow {
                             || (is_of_connection && brings && !view.is_lost())
                     }
                 };
+                let is_taken_up = is_taken_up && session.is_none();
                 self.is_established = is_set_up || is_taken_up || is_older || view.has_early_data();
             }
             _ => self.is_established = self.packets[0] > 0 && self.packets[1] > 0,
@@ -427,15 +430,26 @@ impl Flow {
     pub(crate) fn check_timestamps(&mut self, direction: Direction, view: &View<'_>) -> bool {
         let Some((value, echo)) = view.tcp_timestamps() else { return true };
         let side = direction.index();
-        let is_first_answer = side == 1 && self.tcp == Tcp::Syn;
-        if is_first_answer && echo != 0 && self.timestamps[0].is_some_and(|it| it != echo) {
+        let is_before = |one: u32, other: u32| (one.wrapping_sub(other) as i32) < 0;
+        // Of several SYNs any may be the one that is answered.
+        let first = self.first_timestamp.zip(self.timestamps[0]);
+        let is_none = |(first, last)| is_before(echo, first) || is_before(last, echo);
+        if side == 1 && self.tcp == Tcp::Syn && echo != 0 && first.is_some_and(is_none) {
             return false;
         }
-        let is_old = |known: u32| (value.wrapping_sub(known).wrapping_add(1) as i32) < 0;
-        if self.timestamps[side].is_some_and(is_old) {
+        let known = self.timestamps[side];
+        if known.is_some_and(|it| is_before(value.wrapping_add(1), it)) {
             return false;
         }
-        self.timestamps[side] = Some(value);
+        // What stands next alone counts: others may have overtaken it (RFC 7323 s4.3).
+        let Transport::Tcp { sequence, .. } = view.parsed.transport else { return true };
+        let is_next = |it: &Session| it.next(side).is_none_or(|next| next == sequence);
+        if known.is_none() || view.is_syn() || self.session.as_deref().is_none_or(is_next) {
+            self.timestamps[side] = Some(value);
+        }
+        if side == 0 && self.tcp == Tcp::Unknown {
+            self.first_timestamp = Some(value);
+        }
         true
     }
 

@@ -21,8 +21,8 @@ use crate::decode::Event;
 use crate::detector::{Direction, Limits};
 use crate::packet::View;
 
-/// SYNs before the last that an answer may be for.
-const OLDER_SYNS: usize = 4;
+/// So many SYNs before the last may be the one that is answered.
+const OLDER: usize = 4;
 /// The largest shift of a window (RFC 7323 s2.3).
 const SHIFT_MAX: u8 = 14;
 
@@ -74,8 +74,9 @@ pub(crate) struct Session {
     is_confirmed: bool,
     beginnings: u8,
     syns: u8,
-    /// Numbers of the last SYNs before the client's last: the one that is answered counts.
-    older_syns: [u32; OLDER_SYNS],
+    /// Numbers of the last SYNs before the client's last, of which the one that is answered counts;
+    /// then those of other answers, of which the one that is acknowledged does.
+    older: [u32; OLDER],
     /// Who reset the connection.
     reset_by: Option<u8>,
     /// Segments that have no place in the connection go no further: nobody speaks before the
@@ -86,11 +87,13 @@ pub(crate) struct Session {
     /// What comes with a SYN counts where it asks for that alone: see
     /// [`AsSuricata::wants_handshakes`](crate::AsSuricata::wants_handshakes).
     wants_handshakes: bool,
-    /// A connection is followed although nobody saw how it began; this one is.
+    /// Connections are followed although nobody saw how they began.
     takes_up: bool,
+    /// Nobody saw how this one began.
     is_midstream: bool,
-    /// One of which one side alone is seen is followed; this side.
+    /// Connections are followed of which one side alone is seen.
     follows_one_side: bool,
+    /// The side of which alone something was seen.
     alone: Option<u8>,
     /// The SYN asked for TCP Fast Open.
     asks_early: bool,
@@ -236,6 +239,11 @@ impl Session {
         self.closing
     }
 
+    /// The number of what a side says next, if it is set up.
+    pub(crate) fn next(&self, side: usize) -> Option<u32> {
+        self.is_set_up().then_some(self.sides[side].next)
+    }
+
     /// Whether it has not begun, or the client has ended it.
     pub(crate) fn is_replaceable(&self) -> bool {
         use State::*;
@@ -334,7 +342,8 @@ impl Session {
         }
         if self.is_spurious(segment) {
             events.push(Event::StreamSpuriousRetransmission);
-            // What lies before the stream is looked at no further.
+            // What lies before the stream is looked at no further; nor, who is strict, at what was
+            // acknowledged before this side spoke last.
             let own = &self.sides[segment.side];
             let first = own.first.wrapping_add(1);
             let is_settled = self.is_strict && before(first, own.settled);
@@ -425,7 +434,7 @@ impl Session {
             return Err(Event::StreamEstOutOfWindow);
         }
         other.acknowledge(segment.acknowledgment, segment.window << other.shift);
-        self.is_confirmed |= segment.side == 1 || segment.length > 0;
+        self.is_confirmed |= segment.side == 1;
         Ok(())
     }
 

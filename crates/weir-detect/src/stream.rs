@@ -126,9 +126,13 @@ impl Stream {
         if self.may_wait { WAITING_LONG_MAX } else { WAITING_MAX }
     }
 
-    /// The receiver has everything before this number; one that others have overtaken says nothing.
+    /// The receiver has everything before this number. One that others have overtaken says nothing,
+    /// unless they were about what was never seen: then nobody knows which of them is right.
     pub(crate) fn acknowledge(&mut self, number: u32) {
-        if self.acknowledged.is_some_and(|it| (number.wrapping_sub(it) as i32) < 0) {
+        let is_before = |one: u32, other: u32| (one.wrapping_sub(other) as i32) < 0;
+        let known =
+            self.acknowledged.filter(|it| self.next.is_some_and(|next| !is_before(next, *it)));
+        if known.is_some_and(|it| is_before(number, it)) {
             return;
         }
         self.acknowledged = Some(number);

@@ -100,11 +100,11 @@ impl Evaluator {
     /// Whether it is a segment of a connection that is not followed, for its SYN was not answered.
     fn is_unanswered(&self, flow: &Flow, view: &View<'_>) -> bool {
         let Limits { as_suricata, midstream, .. } = self.limits;
-        as_suricata.wants_handshakes
-            && !midstream
-            && view.is_tcp()
-            && !view.is_syn()
-            && !flow.session.as_ref().is_some_and(|it| it.is_under_way())
+        let is_unanswered = match flow.session.as_ref() {
+            Some(session) if session.state().is_some() => !session.is_under_way(),
+            _ => !midstream,
+        };
+        as_suricata.wants_handshakes && view.is_tcp() && !view.is_syn() && is_unanswered
     }
 
     /// A connection of which nothing was seen; `ends` are its client's and its server's addresses.

@@ -45,6 +45,7 @@ use crate::payload::{Kind, Transport};
 use crate::record::{ApplicationRecord, DropRecord, HttpRecord, UnitRecord};
 use crate::rule::{Buffer, Protocol, Rule, RuleIndex, Speaks, Speech};
 use crate::ruleset::RuleSet;
+use crate::session::Closing;
 use crate::state::{HostBits, Thresholds};
 
 /// Looks at packets with rules that it is given; keeps what is no flow's.
@@ -450,9 +451,9 @@ impl Evaluator {
             self.look_at_hosts(flow, scene, alerts, decision)?;
         }
         let replaces = !self.limits.waits_for_acknowledgment;
-        // What comes with a RST is none of the stream.
-        let is_alone =
-            |rule: &Rule| !(is_part || view.is_reset() && rule.flow.only_stream == Some(true));
+        // What comes with a RST, or behind the end, is none of the stream.
+        let is_beside = view.is_reset() || view.closing == Closing::Behind;
+        let is_alone = |rule: &Rule| !(is_part || is_beside && rule.flow.only_stream == Some(true));
         self.each(flow, scene, alerts, decision, &|rule| {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);
             let is_here = match rule.is_of_application() {

@@ -15,6 +15,7 @@ impl Flow {
         self.packets.reverse();
         self.bytes.reverse();
         self.timestamps.reverse();
+        self.first_timestamp = None;
         self.is_looked_at.reverse();
         self.is_drop_told.reverse();
         self.has_other_rules.reverse();

@@ -2,7 +2,7 @@
 
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
-use super::{OLDER_SYNS, SHIFT_MAX, Segment, Session, State, before, is_valid, not_behind};
+use super::{OLDER, SHIFT_MAX, Segment, Session, State, before, is_valid, not_behind};
 use crate::decode::Event;
 
 /// Answers to a SYN with other numbers, and SYNs with others, that a connection may begin with.
@@ -40,7 +40,8 @@ impl Session {
         own.begin(segment.sequence.wrapping_sub(u32::from(!is_answer)));
         other.begin(segment.acknowledgment.wrapping_sub(1));
         if is_answer {
-            (own.window, other.acknowledged) = (segment.window, 0);
+            other.acknowledge(segment.acknowledgment, segment.window);
+            own.window = segment.window;
             own.window_end = own.next.wrapping_add(own.window);
             self.state = State::SynReceived;
             return;
@@ -91,14 +92,17 @@ impl Session {
                 return Ok(());
             }
             if segment.sequence != self.sides[0].first {
-                self.syns = self.syns.saturating_add(1);
-                if self.syns > SYNS_MAX {
+                let (syns, mut older) = (self.syns.saturating_add(1), self.older);
+                older[usize::from(syns - 1) % OLDER] = self.sides[0].first;
+                self.begin(segment);
+                (self.syns, self.older) = (syns, older);
+                if syns > SYNS_MAX {
                     return Err(Event::StreamSynFlood);
                 }
-                let (syns, mut older_syns) = (self.syns, self.older_syns);
-                older_syns[usize::from(syns - 1) % OLDER_SYNS] = self.sides[0].first;
-                self.begin(segment);
-                (self.syns, self.older_syns) = (syns, older_syns);
+            } else if !segment.asks_early {
+                // What came with the SYN before is not to be taken.
+                self.asks_early = false;
+                self.sides[0].next = segment.sequence.wrapping_add(1);
             }
             return Ok(());
         }
@@ -141,7 +145,7 @@ impl Session {
         if segment.side == 0 {
             return Err(Event::StreamSynAckWrongDirection);
         }
-        let older = &self.older_syns[..OLDER_SYNS.min(self.syns.into())];
+        let older = &self.older[..OLDER.min(self.syns.into())];
         if older.contains(&segment.acknowledgment.wrapping_sub(1)) {
             client.begin(segment.acknowledgment.wrapping_sub(1));
         }
@@ -184,7 +188,9 @@ impl Session {
                     Err(Event::StreamSynAckDifferentAck)
                 }
                 () if segment.sequence != server.first => {
-                    self.beginnings += 1;
+                    self.beginnings = self.beginnings.saturating_add(1);
+                    let place = usize::from(self.beginnings - 1) % OLDER;
+                    self.older[place] = segment.sequence;
                     match self.beginnings > BEGINNINGS_MAX {
                         true => Err(Event::StreamSynAckFlood),
                         false => Ok(()),
@@ -247,6 +253,13 @@ impl Session {
             server.next = segment.end();
             client.acknowledge(segment.acknowledgment, segment.window << client.shift);
             return Ok(());
+        }
+        // Of several answers the one that is acknowledged counts.
+        let first = segment.acknowledgment.wrapping_sub(1);
+        if self.older[..OLDER.min(self.beginnings.into())].contains(&first) {
+            server.begin(first);
+            server.acknowledged = server.next;
+            server.window_end = server.next.wrapping_add(server.window);
         }
         let is_next = segment.sequence == client.next;
         let acknowledges = segment.acknowledgment == server.next;

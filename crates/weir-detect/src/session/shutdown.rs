@@ -145,7 +145,8 @@ impl Session {
         }
         if segment.has(SYN) && !segment.has(FIN) {
             let is_next = segment.flags & ACK == 0 && segment.side == 0;
-            if is_next && self.state == State::TimeWait && !self.wants_handshakes {
+            let may_be_over = self.state == State::TimeWait || self.is_replaceable();
+            if is_next && may_be_over && !self.wants_handshakes {
                 self.begin(segment);
                 return Ok(());
             }

@@ -155,14 +155,14 @@ pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
 }
 
 /// The same, packets so many microseconds apart.
-pub(crate) fn write_capture_every(apart_us: u32, path: &Path, frames: &[Vec<u8>]) {
+pub(crate) fn write_capture_every(apart_us: u64, path: &Path, frames: &[Vec<u8>]) {
     let mut file: Vec<u8> = Vec::new();
     [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1]
         .iter()
         .for_each(|it| file.extend(it.to_le_bytes()));
-    for (index, bytes) in (0_u32..).zip(frames) {
-        let in_second = 1_000_000 / apart_us;
-        let (second, micros) = (1_700_000_000 + index / in_second, index % in_second * apart_us);
+    for (index, bytes) in (0..).zip(frames) {
+        let time_us = 1_700_000_000_000_000 + index * apart_us;
+        let (second, micros) = ((time_us / 1_000_000) as u32, (time_us % 1_000_000) as u32);
         let length = bytes.len() as u32;
         [second, micros, length, length].iter().for_each(|it| file.extend(it.to_le_bytes()));
         file.extend(bytes);

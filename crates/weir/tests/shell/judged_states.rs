@@ -89,7 +89,7 @@ const WINDOW: u16 = 65_000;
 /// The first client's address.
 const CLIENTS: u32 = 10 << 24 | 1;
 /// Packets come so far apart: all before anything is over for its age.
-const APART_US: u32 = 20;
+const APART_US: u64 = 20;
 
 /// What a segment is, as [`STATES`] spells it.
 struct Segment {

@@ -29,5 +29,6 @@ mod verify;
 mod verify_decoding;
 mod verify_settings;
 mod verify_tagged;
+mod verify_times;
 mod verify_waits;
 mod vpn;

@@ -56,7 +56,7 @@ pub(crate) fn datagram(ports: [u16; 2], length: u16, payload: &[u8]) -> Vec<u8> 
 }
 
 /// A piece of a datagram of IPv4, from such an eighth of its bytes on.
-fn piece(eighth: u8, more: bool, data: &[u8]) -> Vec<u8> {
+pub(crate) fn piece(eighth: u8, more: bool, data: &[u8]) -> Vec<u8> {
     let mut piece = frame(17, [1, 2], data);
     let header = &mut piece[14..34];
     (header[6], header[7]) = (if more { 0x20 } else { 0 }, eighth);
