@@ -323,7 +323,7 @@ impl FlowTable {
         let entry = match self.entries.to_back(&key) {
             Some(entry) => {
                 let patience = detector.patience_ns(entry.slot).unwrap_or(QUIET_NS);
-                let is_quiet = now.since_ns(entry.last) > patience;
+                let is_quiet = now.since_ns(entry.last) >= patience;
                 let begins_anew = begins(parsed) && entry.may_begin_anew(from_first, detector);
                 // Nobody follows whether it is over.
                 succeeds = begins(parsed) && detector.is_let_go(entry.slot);
