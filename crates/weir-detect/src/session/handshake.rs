@@ -54,6 +54,7 @@ impl Session {
         self.state = State::Established;
     }
 
+    /// The client's SYN: whatever was before is over.
     pub(super) fn begin(&mut self, segment: &Segment) {
         let Self { wants_handshakes, is_strict, .. } = *self;
         let asks_early = segment.asks_early;
@@ -73,6 +74,7 @@ impl Session {
         server.shift = segment.shift.map_or(0, |it| it.min(SHIFT_MAX));
     }
 
+    /// A segment while a SYN waits for its answer.
     pub(super) fn syn_sent(
         &mut self,
         segment: &Segment,
@@ -169,6 +171,7 @@ impl Session {
         if is_whole || !self.asks_early { Ok(()) } else { Err(Event::StreamFastOpenIgnored) }
     }
 
+    /// A segment while the answer waits for its acknowledgment.
     pub(super) fn syn_received(
         &mut self,
         segment: &Segment,
@@ -242,9 +245,9 @@ impl Session {
             }
             // The server speaks of more, so it heard what was not seen here.
             let has_heard = before(client.next, segment.acknowledgment);
-            let is_answer =
-                segment.acknowledgment == client.acknowledged && segment.sequence == server.next;
-            let is_answer = is_answer || (self.alone.is_some() && segment.sequence == server.next);
+            let is_alone = self.alone.is_some();
+            let is_answer = segment.sequence == server.next
+                && (is_alone || segment.acknowledgment == client.acknowledged);
             let floor = server.next.wrapping_sub(server.window);
             if !is_answer && (!has_heard || before(segment.sequence, floor)) {
                 return Err(Event::StreamWrongSeqWrongAck);
