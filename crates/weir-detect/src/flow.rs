@@ -29,6 +29,7 @@ use crate::rdma::operation::{Operations, Piece};
 use crate::record::SpokenBeside;
 use crate::rule::{Buffer, Counted, Header, RuleIndex};
 use crate::ruleset::{RuleSet, Successors};
+use crate::sequence::before;
 use crate::session::Session;
 use later::Later;
 pub(crate) use later::{Effect, Waiting};
@@ -430,15 +431,14 @@ impl Flow {
     pub(crate) fn check_timestamps(&mut self, direction: Direction, view: &View<'_>) -> bool {
         let Some((value, echo)) = view.tcp_timestamps() else { return true };
         let side = direction.index();
-        let is_before = |one: u32, other: u32| (one.wrapping_sub(other) as i32) < 0;
         // Of several SYNs any may be the one that is answered.
         let first = self.first_timestamp.zip(self.timestamps[0]);
-        let is_none = |(first, last)| is_before(echo, first) || is_before(last, echo);
+        let is_none = |(first, last)| before(echo, first) || before(last, echo);
         if side == 1 && self.tcp == Tcp::Syn && echo != 0 && first.is_some_and(is_none) {
             return false;
         }
         let known = self.timestamps[side];
-        if known.is_some_and(|it| is_before(value.wrapping_add(1), it)) {
+        if known.is_some_and(|it| before(value.wrapping_add(1), it)) {
             return false;
         }
         // What stands next alone counts: others may have overtaken it (RFC 7323 s4.3).

@@ -43,6 +43,7 @@ mod frame;
 
 mod buffers;
 
+mod sequence;
 mod session;
 mod stream;
 

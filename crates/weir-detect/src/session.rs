@@ -20,6 +20,7 @@ use weir_wire::tcp::flags::{ACK, FIN, RST, SYN, URG};
 use crate::decode::Event;
 use crate::detector::{Direction, Limits};
 use crate::packet::View;
+use crate::sequence::{before, later, not_behind};
 
 /// So many SYNs before the last may be the one that is answered.
 const OLDER: usize = 4;
@@ -126,18 +127,6 @@ struct Segment {
     shift: Option<u8>,
     /// It asks for TCP Fast Open (RFC 7413).
     asks_early: bool,
-}
-
-fn before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
-}
-
-fn later(a: u32, b: u32) -> u32 {
-    if before(a, b) { b } else { a }
-}
-
-fn not_behind(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) <= 0
 }
 
 impl Segment {

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use crate::detector::Unseen;
 use crate::heap::heap_size;
 use crate::hosts::System;
+use crate::sequence::before;
 use waiting::Waiting;
 
 /// Bytes that wait behind a gap, at most, of one direction.
@@ -129,10 +130,8 @@ impl Stream {
     /// The receiver has everything before this number. One that others have overtaken says nothing,
     /// unless they were about what was never seen: then nobody knows which of them is right.
     pub(crate) fn acknowledge(&mut self, number: u32) {
-        let is_before = |one: u32, other: u32| (one.wrapping_sub(other) as i32) < 0;
-        let known =
-            self.acknowledged.filter(|it| self.next.is_some_and(|next| !is_before(next, *it)));
-        if known.is_some_and(|it| is_before(number, it)) {
+        let known = self.acknowledged.filter(|it| self.next.is_some_and(|next| !before(next, *it)));
+        if known.is_some_and(|it| before(number, it)) {
             return;
         }
         self.acknowledged = Some(number);

@@ -6,6 +6,7 @@
 //! is [`session`](crate::session)'s matter. Nothing is tested of a connection of which not both
 //! beginnings were seen.
 
+use crate::sequence::{before, later};
 use weir_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::packet::View;
@@ -83,14 +84,6 @@ pub(super) struct Acceptance {
     /// The server's answer before the last one: the client tells which of them it took.
     other: Option<Side>,
     chosen: Option<u32>,
-}
-
-fn is_before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
-}
-
-fn later(a: u32, b: u32) -> u32 {
-    if is_before(a, b) { b } else { a }
 }
 
 impl Acceptance {
@@ -188,7 +181,7 @@ impl Acceptance {
             widest: header.window.into(),
             fin: None,
             timestamp: match (known.timestamp, header.timestamp) {
-                (Some(old), Some(new)) if repeats && is_before(old, new) => Some(old),
+                (Some(old), Some(new)) if repeats && before(old, new) => Some(old),
                 (_, new) => new,
             },
         };
@@ -204,7 +197,7 @@ impl Acceptance {
     fn answer(&mut self, header: &Header) {
         let [client, server] = &mut self.sides;
         let number = header.acknowledgment;
-        if !is_before(client.first, number) || is_before(client.sent, number) {
+        if !before(client.first, number) || before(client.sent, number) {
             // It answers one before the last, which may have said something else.
             client.timestamp = client.timestamp.map(|_| UNSET);
             client.shift = Some(SHIFT_MAX);
@@ -264,7 +257,7 @@ impl Acceptance {
 
     /// Whether both sides have all that the other said, and that it says no more.
     pub(super) fn is_over(&self) -> bool {
-        let has_ended = |it: &Side| it.fin.is_some_and(|fin| !is_before(it.acknowledged, fin));
+        let has_ended = |it: &Side| it.fin.is_some_and(|fin| !before(it.acknowledged, fin));
         self.sides.iter().all(has_ended)
     }
 
@@ -283,7 +276,7 @@ impl Acceptance {
         match (self.sides[side].timestamp, header.timestamp) {
             // Linux takes one that is older by one.
             (Some(recent), Some(timestamp)) => {
-                recent != UNSET && is_before(timestamp.wrapping_add(1), recent)
+                recent != UNSET && before(timestamp.wrapping_add(1), recent)
             }
             _ => false,
         }
@@ -300,7 +293,7 @@ impl Acceptance {
         if self.is_old(side, header) {
             return false;
         }
-        if header.length > 0 && !is_before(header.sequence, own.room) {
+        if header.length > 0 && !before(header.sequence, own.room) {
             return false;
         }
         if header.flags & ACK == 0 {
@@ -308,8 +301,8 @@ impl Acceptance {
         }
         let end = if sees_all { other.sent } else { later(other.sent, other.room) };
         let floor = other.acknowledged.wrapping_sub(own.widest);
-        !is_before(end, header.acknowledgment)
-            && (self.believes_old || !is_before(header.acknowledgment, floor))
+        !before(end, header.acknowledgment)
+            && (self.believes_old || !before(header.acknowledgment, floor))
     }
 
     fn note(&mut self, side: usize, header: &Header) {
@@ -320,21 +313,20 @@ impl Acceptance {
         };
         let end = header.sequence.wrapping_add(header.length);
         // More behind its FIN: whoever hears that has not heard the FIN.
-        if header.length > 0 && own.fin.is_some_and(|fin| !is_before(end, fin)) {
+        if header.length > 0 && own.fin.is_some_and(|fin| !before(end, fin)) {
             own.fin = None;
         }
         let end = end.wrapping_add(u32::from(header.flags & FIN != 0));
         // One before what it sent is old, and ends nothing.
-        if header.flags & FIN != 0 && !is_before(end.wrapping_sub(1), own.sent) {
+        if header.flags & FIN != 0 && !before(end.wrapping_sub(1), own.sent) {
             own.fin = Some(end);
         }
-        let is_of_room = !is_before(own.room, header.sequence);
+        let is_of_room = !before(own.room, header.sequence);
         if is_of_room {
             own.sent = later(own.sent, end);
         }
         // Of segments that bring what the receiver waits for, and of no others (RFC 7323 s4.3).
-        let is_next =
-            !is_before(own.acknowledged, header.sequence) && !is_before(end, own.acknowledged);
+        let is_next = !before(own.acknowledged, header.sequence) && !before(end, own.acknowledged);
         if own.timestamp.is_some() && header.timestamp.is_some() && is_next {
             own.timestamp = header.timestamp;
         }
