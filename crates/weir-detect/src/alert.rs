@@ -137,6 +137,8 @@ pub struct Alert {
     pub is_stream: bool,
     /// It is told a second time, for the other direction of a rule of `<>`.
     pub is_other_way: bool,
+    /// The rule matches so often that `rate_filter` says what it does.
+    pub is_rated: bool,
     /// Set when the packet is RDMA.
     pub rdma: Option<RdmaView>,
     /// The flood that the packet belongs to, if the rule asks for one.

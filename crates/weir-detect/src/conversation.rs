@@ -48,6 +48,8 @@ pub(crate) struct Conversation {
     acceptance: Acceptance,
     /// Another connection has begun with the segment at hand.
     is_renewed: bool,
+    /// The one that it has replaced.
+    before: Option<Box<Self>>,
     /// No more is said, and its applications are at their end.
     pub(crate) has_ended: bool,
     is_told_to_its_end: bool,

@@ -112,7 +112,7 @@ impl Conversation {
         let first = header.acknowledgment.wrapping_sub(1);
         if std::mem::take(&mut self.has_early_answer) {
             self.streams[1].begin_again(first);
-            self.begin_anew(self.acceptance);
+            drop(self.begin_anew(self.acceptance));
         }
     }
 
@@ -153,8 +153,8 @@ impl Conversation {
     fn begin(&mut self, side: usize, header: &Header) {
         let is_answer = side == 1 && header.flags & flags::ACK != 0;
         if is_answer && self.acceptance.is_another(header) {
-            self.begin_anew(self.acceptance.anew());
-            self.is_renewed = true;
+            let before = self.begin_anew(self.acceptance.anew());
+            (self.before, self.is_renewed) = (Some(Box::new(before)), true);
             self.streams[0].begin_again(header.acknowledgment.wrapping_sub(1));
             self.streams[1].begin_again(header.sequence);
             return;
@@ -174,7 +174,7 @@ impl Conversation {
             client.begin_again(first);
             if had_data {
                 // The server did not take what came with the SYN (RFC 7413 s3).
-                self.begin_anew(self.acceptance);
+                drop(self.begin_anew(self.acceptance));
             }
         }
     }
@@ -196,14 +196,21 @@ impl Conversation {
         self.streams.iter_mut().for_each(|it| it.limit(depth));
     }
 
-    /// Nothing was said yet.
-    fn begin_anew(&mut self, acceptance: Acceptance) {
-        *self = Self {
+    /// Nothing was said yet. What it was before, without its streams.
+    fn begin_anew(&mut self, acceptance: Acceptance) -> Self {
+        let new = Self {
             streams: std::mem::take(&mut self.streams),
             acceptance,
             framer: self.framer.as_ref().map(|_| Box::default()),
             wanted: self.wanted,
             ..Self::default()
         };
+        std::mem::replace(self, new)
+    }
+
+    /// The connection that another has replaced with the segment at hand, for what there is still
+    /// to tell of it.
+    pub(crate) fn take_before(&mut self) -> Option<Box<Self>> {
+        self.before.take()
     }
 }

@@ -4,6 +4,7 @@ use weir_wire::frame::Time;
 
 use super::{Detector, Direction};
 use crate::alert::TransactionView;
+use crate::application::unit::Record;
 use crate::buffers::event::AppEvent;
 use crate::dataset::Change;
 use crate::decode::Event;
@@ -21,19 +22,15 @@ impl Detector {
     }
 
     /// Tells of what an application leaves at its connection's end, with the packet that ends it,
-    /// or what can be read of it.
+    /// or what can be read of it, or begins another in its place.
     pub(super) fn end_applications(&mut self, now: Time, slot: FlowSlot) {
-        let Evaluator { limits, records, units, parser_error, .. } = &mut self.evaluator;
-        let waits = limits.waits_for_acknowledgment;
-        let has_given_up = limits.as_suricata.gives_up && parser_error.is_some();
-        // Suricata inline waits until the flow is over, or nothing more can be read.
-        let may_end = waits || limits.sees_all || has_given_up;
-        if (records.is_none() && units.is_none()) || !may_end {
+        let Some(flow) = self.flows.taken_mut(slot) else { return };
+        let before = flow.conversation.as_mut().and_then(|it| it.take_before());
+        let Evaluator { limits, records, units, told, parser_error, .. } = &mut self.evaluator;
+        if records.is_none() && units.is_none() {
             return;
         }
-        let Some(flow) = self.flows.taken_mut(slot) else { return };
-        if has_given_up || flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits)) {
-            let (http, left) = flow.end_application(limits.http_headers);
+        let mut tell = |flow: &mut Flow, (http, left): (Vec<HttpRecord>, Vec<Record>)| {
             let view = flow.view(Direction::Initiator);
             if let Some(records) = records {
                 let told = |it| HttpRecord { time: now, flow: view, ..it };
@@ -42,6 +39,26 @@ impl Detector {
             if let Some(units) = units {
                 units.extend(left.into_iter().map(|it| UnitRecord::new(now, flow, it, limits)));
             }
+        };
+        if let Some(mut before) = before {
+            before.cut_request();
+            tell(flow, (before.records(limits.http_headers), before.end().records));
+            let session = before.session_record(true, [true; 2]);
+            let protocol = flow.told.protocol;
+            let flow = flow.view(Direction::Initiator);
+            let record =
+                |(kind, object)| ApplicationRecord { time: now, flow, protocol, kind, object };
+            told.iter_mut().for_each(|it| it.extend(session.clone().map(record)));
+            return;
+        }
+        let waits = limits.waits_for_acknowledgment;
+        let has_given_up = limits.as_suricata.gives_up && parser_error.is_some();
+        // Suricata inline waits until the flow is over, or nothing more can be read.
+        let may_end = waits || limits.sees_all || has_given_up;
+        let mut ends = || flow.conversation.as_mut().is_some_and(|it| it.ends_now(waits));
+        if may_end && (has_given_up || ends()) {
+            let left = flow.end_application(limits.http_headers);
+            tell(flow, left);
         }
     }
 

@@ -119,6 +119,7 @@ impl Evaluator {
         self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
+        self.is_rated = false;
         // What a rule puts, it puts however often it has to match before it tells.
         let is_suppressed = rule.is_suppressed(scene);
         let (verdict, action) = match is_suppressed {
@@ -133,10 +134,15 @@ impl Evaluator {
         self.put_tags((rule, index), flow, scene.direction);
         let usually = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
         let is_of_flow = rule.scope.map_or(usually, |it| it == Scope::Flow);
-        let is_told = verdict == Verdict::Alert && !rule.is_silent && !is_suppressed;
+        // What is to pass says nothing of that; that it does not, it says.
+        let is_silent = rule.is_silent && (action == rule.action || rule.action != Action::Pass);
+        let is_told = verdict == Verdict::Alert && !is_silent && !is_suppressed;
         let blocked = match action {
-            // It does not match again until its time is over.
-            Action::Pass if verdict == Verdict::Silent => return ControlFlow::Continue(()),
+            // Until its time is over only flows pass, from their next packet on.
+            Action::Pass if verdict == Verdict::Silent => {
+                flow.is_passed |= is_of_flow && self.puts_off.is_none();
+                return ControlFlow::Continue(());
+            }
             Action::Pass => {
                 if rule.tells_pass && is_told {
                     self.tell(index, Blocked::No, sight, flow, scene, alerts);
@@ -166,7 +172,7 @@ impl Evaluator {
             }
             self.withholds |= !is_of_flow && sight.is_stream;
             if *decision == Decision::Pass {
-                self.by_rate = action != rule.action;
+                self.by_rate = self.is_rated;
                 *decision = blocked.decision(index);
             }
         }
@@ -370,7 +376,9 @@ impl Evaluator {
         // Rules about packets hear later of what is spoken.
         let spoken = if is_stream { scene.application } else { scene.heard };
         let application = spoken.map(Protocol::name);
-        let alert = Alert { is_stream, application, transaction, texts, contexts, ..alert };
+        let is_rated = self.is_rated;
+        let alert =
+            Alert { is_rated, is_stream, application, transaction, texts, contexts, ..alert };
         if self.limits.as_suricata.tells_both_ways {
             let rule = scene.rules.rule(index);
             let header = &rule.header;
@@ -391,14 +399,9 @@ impl Evaluator {
         let hosts = tracked(rate.track, flow, scene);
         let is_often = self.thresholds.rate(scene.now, index, rate, hosts);
         self.counters.thresholds_lost += self.thresholds.take_lost();
-        match is_often {
-            Some(true) => rate.action,
-            Some(false) => rule.action,
-            None => {
-                self.counters.thresholds_lost += 1;
-                rule.action
-            }
-        }
+        self.counters.thresholds_lost += u64::from(is_often.is_none());
+        self.is_rated = is_often == Some(true);
+        if self.is_rated { rate.action } else { rule.action }
     }
 
     fn threshold(
@@ -649,6 +652,7 @@ fn alert(index: RuleIndex, blocked: Blocked, flow: &Flow, scene: &Scene<'_>) -> 
         flow: flow.view(scene.direction),
         is_stream: false,
         is_other_way: false,
+        is_rated: false,
         rdma: rdma_view(view),
         flood: None,
         tunnel: None,

@@ -105,6 +105,8 @@ pub(crate) struct Evaluator {
     pub(crate) is_heard_out: bool,
     /// What the rule at hand does waits; with true, it is one about bytes, not about a message.
     puts_off: Option<bool>,
+    /// The rule at hand matches so often that `rate_filter` says what it does.
+    is_rated: bool,
     /// Why the last packet is none of its stream, and is to go no further.
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
@@ -310,6 +312,7 @@ impl Evaluator {
             is_mute: false,
             refused: None,
             by_rate: false,
+            is_rated: false,
             has_room: true,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),

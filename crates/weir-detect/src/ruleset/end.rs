@@ -83,6 +83,7 @@ fn alert(rule: RuleIndex, record: &FlowRecord, ends: [End; 2], is_answer: bool) 
         application: record.application,
         flow: crate::alert::FlowView { to_server: !is_answer, ..record.view },
         is_other_way: false,
+        is_rated: false,
         is_stream: false,
         rdma: None,
         flood: None,

@@ -292,8 +292,11 @@ pub fn flow_object(flow: &FlowView) -> Value {
     let mut object = flow_counts(flow);
     object["src_ip"] = address(&flow.initiator).into();
     object["dest_ip"] = address(&flow.responder).into();
-    object["src_port"] = flow.initiator.port.into();
-    object["dest_port"] = flow.responder.port.into();
+    // ICMP and others have none.
+    if [flow.initiator.port, flow.responder.port] != [0; 2] {
+        object["src_port"] = flow.initiator.port.into();
+        object["dest_port"] = flow.responder.port.into();
+    }
     object
 }
 

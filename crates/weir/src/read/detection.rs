@@ -4,6 +4,7 @@ mod checksums;
 mod chunks;
 mod ended;
 mod excepted;
+mod fate;
 mod held;
 mod known;
 mod options;
@@ -16,12 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
-use weir_detect::alert::Text;
-use weir_detect::headers::Headers;
+use weir_detect::alert::{FlowView, Text};
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Answered, Blocked, Counters, Decision, Decoded, Detector, FlowTable, LoadReport,
-    Packet, Refusal, RuleIndex, RuleSet, Vlans,
+    Alert, Alerts, Blocked, Counters, Decision, Decoded, Detector, FlowTable, LoadReport, Packet,
+    Refusal, RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -29,7 +29,7 @@ use weir_store::sink::eve::{self as sink, push};
 use weir_store::sink::eve_record::{community_id, put_beside};
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::parse::{Network, Parsed};
 
 use super::eve::{self, Event};
 pub use super::exception::Exception;
@@ -87,6 +87,8 @@ struct Look<W> {
     is_inner_dropped: bool,
     /// The same, whether or not anything is dropped.
     is_inner_condemned: bool,
+    /// The packet at hand is dropped, or would be by who does not only watch.
+    is_condemned: bool,
     alerts: Alerts,
     out: W,
     line: Vec<u8>,
@@ -191,6 +193,7 @@ impl<W: Write> Detection<W> {
             is_answered: false,
             is_inner_dropped: false,
             is_inner_condemned: false,
+            is_condemned: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
             line: Vec::new(),
@@ -315,6 +318,7 @@ impl<W: Write> Look<W> {
         };
         let decision = self.condemned(layer, decision);
         let is_dropped = self.options.is_inline && decision != Decision::Pass;
+        self.is_condemned = decision != Decision::Pass;
         // Who only watches drops nothing, though rules go by what they would drop.
         let decision = if self.options.is_inline { decision } else { Decision::Pass };
         (self.at, self.source, self.vlans) = (None, source, layer.vlans);
@@ -364,39 +368,6 @@ impl<W: Write> Look<W> {
             self.flows.expire(now, EXPIRED_MAX, &mut self.detector);
         }
         self.ended();
-    }
-
-    /// Tells that the packet is dropped, if it is, or the one that it carries, and counts it.
-    fn tell_fate(
-        &mut self,
-        now: Time,
-        (layer, packet): (&Layer<'_>, &Packet<'_>),
-        (decision, is_dropped): (Decision, bool),
-        alerts: &[Alert],
-    ) {
-        let is_inner_dropped = layer.outer.is_none() && std::mem::take(&mut self.is_inner_dropped);
-        let is_refused = self.detector.is_refused();
-        let is_gone = is_dropped || is_inner_dropped || is_refused;
-        if is_gone {
-            let reason = match () {
-                () if is_refused => "stream error",
-                () if is_inner_dropped => "tunnel packet drop",
-                () if self.detector.dropped_by_flow() => "flow drop",
-                () if self.detector.dropped_by_rate() => "threshold detection_filter",
-                () => "rules",
-            };
-            let fate = match is_dropped {
-                true => decision,
-                false => Decision::Drop { rule: RuleIndex(0) },
-            };
-            self.drop_event(now, layer, packet, reason, alerts, fate);
-        }
-        if self.options.is_inline {
-            self.count_fate(layer, if is_gone { "ips.blocked" } else { "ips.accepted" });
-            if matches!(decision, Decision::Reject { .. }) && is_dropped {
-                self.count("ips.rejected");
-            }
-        }
     }
 
     /// A packet that a rule has tagged.
@@ -467,23 +438,36 @@ impl<W: Write> Look<W> {
     ) {
         let mut event = sink::alert_event(alert, &self.rules);
         eve::describe(&mut event, self.seen.packets, layer);
-        // Who watches alone drops nothing, and answers all the same.
-        if self.rules.rule(alert.rule).answered.is_some() && alert.blocked != Blocked::Would {
+        if alert.is_rated {
+            // As by Suricata: what becomes of the packet, or would.
+            let action = if self.is_condemned { "blocked" } else { "allowed" };
+            event["alert"]["action"] = action.into();
+        } else if self.rules.rule(alert.rule).answered.is_some()
+            && alert.blocked != Blocked::Would
+        {
+            // Who watches alone drops nothing, and answers all the same.
             event["alert"]["action"] = "blocked".into();
         } else if !self.options.is_inline {
             event["alert"]["action"] = "allowed".into();
         }
-        let stream = match alert.is_stream {
-            true => self.flows.stream(&self.detector, packet),
-            false => None,
-        };
         let own = layer.parsed.payload(layer.bytes);
-        self.put_marks(&mut event, packet);
-        if alert.application.is_none() && self.options.tells_failed {
-            let has_failed = self.flows.has_failed(&self.detector, packet);
-            has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
+        let mut stream = None;
+        let id = |it: &FlowView| sink::flow_id(it);
+        let known = self.flows.view(&self.detector, packet).as_ref().map(id);
+        if layer.source == held::FLOW_TIMEOUT && known != Some(id(&alert.flow)) {
+            // Its flow is over, and perhaps another is in its place.
+            event.extend(self.noted.clone());
+        } else {
+            if alert.is_stream {
+                stream = self.flows.stream(&self.detector, packet);
+            }
+            self.put_marks(&mut event, packet);
+            if alert.application.is_none() && self.options.tells_failed {
+                let has_failed = self.flows.has_failed(&self.detector, packet);
+                has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
+            }
+            put_beside(&mut event, &self.flows.beside(&self.detector, packet));
         }
-        put_beside(&mut event, &self.flows.beside(&self.detector, packet));
         // Who is in the way tells what the packet has, though it looks at what came before, too.
         let said = stream.as_deref().filter(|_| !self.options.as_ips);
         let payload = said.unwrap_or(own);
@@ -548,98 +532,6 @@ impl<W: Write> Look<W> {
         let late: Vec<_> = self.late_texts.iter().filter(is_new).cloned().collect();
         marks.texts.extend(late);
         eve::noted(marks)
-    }
-
-    /// A packet went no further.
-    fn drop_event(
-        &mut self,
-        now: Time,
-        layer: &Layer<'_>,
-        packet: &Packet<'_>,
-        reason: &str,
-        alerts: &[Alert],
-        fate: Decision,
-    ) {
-        if layer.outer.is_none() {
-            self.count(&format!("ips.drop_reason.{}", reason.replace(' ', "_")));
-        }
-        if !self.options.events.drops {
-            return;
-        }
-        // Of what a rule drops each packet is told, of a flow that is dropped the first each way.
-        let is_by_rule = alerts.iter().any(|it| it.blocked != Blocked::No)
-            || matches!(reason, "rules" | "threshold detection_filter");
-        let view = match layer.has_flow() {
-            true => self.flows.view(&self.detector, packet),
-            false => None,
-        };
-        let mut event = eve::of_packet(now, "drop", self.seen.packets, layer);
-        if let Some(view) = view {
-            let id = sink::flow_id(&view);
-            let dropper = alerts.iter().find(|it| it.blocked != Blocked::No);
-            let transaction = dropper.and_then(|it| it.transaction.as_ref()?.number);
-            transaction.map(|it| event.insert("tx_id".into(), it.into()));
-            let is_of_flow = !matches!(reason, "tunnel packet drop" | "stream error");
-            if self.options.events.first_drops
-                && self.dropped.len() < DROPPED_MAX
-                && !(self.dropped.insert((id, view.to_server)) && is_of_flow || is_by_rule)
-            {
-                return;
-            }
-            sink::put_flow_id(&mut event, &view);
-            let direction = if view.to_server { "to_server" } else { "to_client" };
-            event.insert("direction".into(), direction.into());
-            event.insert("flow".into(), sink::flow_object(&view));
-        }
-        self.put_marks(&mut event, packet);
-        let headers = Headers::of(layer.bytes, &layer.parsed);
-        event.insert("drop".into(), sink::drop_object(&headers, reason));
-        let blocking = |it: &&Alert| it.blocked != Blocked::No;
-        if let Some(alert) = alerts.iter().find(blocking) {
-            event.insert("alert".into(), sink::alert_object(alert, &self.rules));
-        } else if let ("rules", Decision::Drop { rule } | Decision::Reject { rule }) =
-            (reason, fate)
-        {
-            // Its alert was held back, by a threshold or for being one too many.
-            event.insert(
-                "alert".into(),
-                sink::rule_object(self.rules.rule(rule), true, &self.rules),
-            );
-        }
-        event.insert("verdict".into(), self.verdict(fate, false, alerts, layer));
-        self.push(event);
-    }
-
-    /// What became of a packet in the end: of several rules that say so, one may drop it and
-    /// another have its ends answered.
-    fn verdict(
-        &self,
-        fate: Decision,
-        is_pass: bool,
-        alerts: &[Alert],
-        layer: &Layer<'_>,
-    ) -> serde_json::Value {
-        let mut verdict = match fate {
-            Decision::Pass if is_pass => json!({ "action": "pass" }),
-            Decision::Pass => json!({ "action": "alert" }),
-            _ => json!({ "action": "drop" }),
-        };
-        let answered = alerts.iter().filter_map(|it| {
-            let usual = (it.blocked == Blocked::Rejected).then_some(Answered::Sender);
-            self.rules.rule(it.rule).answered.or(usual)
-        });
-        let by_exception = self.is_answered.then_some(Answered::Sender);
-        if let Some(answered) = answered.chain(by_exception).min() {
-            verdict["reject-target"] = match answered {
-                Answered::Sender => "to_client",
-                Answered::Receiver => "to_server",
-                Answered::Both => "both",
-            }
-            .into();
-            let is_tcp = matches!(layer.parsed.transport, Transport::Tcp { .. });
-            verdict["reject"] = json!([if is_tcp { "tcp-reset" } else { "icmp-prohib" }]);
-        }
-        verdict
     }
 
     fn stats(&mut self, decoder: BTreeMap<String, u64>) {

@@ -13,6 +13,7 @@ use super::super::eve::{self, Event};
 use super::super::events::Events;
 use super::super::exception::{Cause, Exception};
 use super::super::layers::Layer;
+use super::held::FLOW_TIMEOUT;
 use super::{Look, Options};
 
 /// TCP's number.
@@ -42,6 +43,7 @@ impl<W: Write> Look<W> {
         self.noted = record.marks.as_deref().cloned().map(eve::noted).unwrap_or_default();
         self.sent.remove(&id);
         [false, true].iter().for_each(|it| _ = self.chunks.remove(&(id, *it)));
+        self.tell_held_of(&record.view);
         self.tell_odd_late(id, record.vlans);
         let exception = self.exceptions.remove(&id);
         if let Some((cause, Some(policy))) = exception {
@@ -228,7 +230,7 @@ impl<W: Write> Look<W> {
         if !vlans.ids().is_empty() {
             event.insert("vlan".into(), vlans.ids().into());
         }
-        event.insert("pkt_src".into(), "stream (flow timeout)".into());
+        event.insert("pkt_src".into(), FLOW_TIMEOUT.into());
         for (name, noted) in &self.noted {
             event.entry(name.clone()).or_insert_with(|| noted.clone());
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
-use weir_detect::alert::{Text, TextScope};
+use weir_detect::alert::{FlowView, Text, TextScope};
 use weir_detect::record::Oddity;
 use weir_detect::{Alert, Decision, Decoded, Packet, Vlans};
 use weir_store::sink::eve as sink;
@@ -15,6 +15,8 @@ use super::super::eve::Event;
 use super::super::layers::Layer;
 use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
 
+/// Suricata's name of what is told when a flow is over.
+pub(super) const FLOW_TIMEOUT: &str = "stream (flow timeout)";
 /// Of a flow so much waits that is odd, at most; what is beyond is told at once.
 const ODD_MAX: usize = 1 << 10;
 
@@ -246,54 +248,73 @@ impl<W: Write> Look<W> {
     /// The capture ends, and with it the streams.
     pub(super) fn tell_held(&mut self) {
         self.detector.forget_packet();
-        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
-        let mut held: Vec<Held> = Vec::new();
-        for (_, mut of_flow) in std::mem::take(&mut self.held) {
-            let place = |it: &Held| (it.alert.flow.to_server, it.alert.rule, it.alert.is_other_way);
-            of_flow.sort_by_key(place);
-            // The rest of a stream is looked at once.
-            of_flow.dedup_by(|later, one| {
-                place(later) == place(one) && self.rules.rule(one.alert.rule).is_of_stream()
-            });
-            for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server)
-            {
-                let lost = of_side.len().saturating_sub(most);
-                (0..lost).for_each(|_| self.count("detect.alert_queue_overflow"));
-            }
-            let mut told = [0; 2];
-            of_flow.retain(|it| {
-                let told = &mut told[usize::from(it.alert.flow.to_server)];
-                *told += 1;
-                *told <= most
-            });
-            held.extend(of_flow);
-        }
+        let held = std::mem::take(&mut self.held).into_values();
+        let mut held: Vec<Held> = held.flat_map(|it| self.at_end(it)).collect();
         held.sort_by_key(|it| (it.alert.time, it.alert.rule));
-        for one in held {
-            let Held { mut alert, bytes, link, parsed, vlans, .. } = one;
-            let decoded = Some(Decoded::new(vlans, &[]));
-            let (is_rebuilt, is_verified) = (false, true);
-            let packet = Packet {
-                bytes: &bytes,
-                parsed: &parsed,
-                decoded,
-                is_rebuilt,
-                is_verified,
-                icrc: None,
-                port: None,
-            };
-            let source = "stream (flow timeout)";
-            let layer = Layer {
-                bytes: &bytes,
-                link,
-                parsed,
-                vlans,
-                events: Vec::new(),
-                source,
-                outer: None,
-                depth: 0,
-                is_carrier: false,
-            };
+        held.into_iter().for_each(|it| self.tell_late(it, None));
+        self.is_passed = false;
+    }
+
+    /// The flow of this view is over, and with it its streams.
+    pub(super) fn tell_held_of(&mut self, over: &FlowView) {
+        let Some(held) = self.held.remove(&sink::flow_id(over)) else { return };
+        self.detector.forget_packet();
+        let is_passed = std::mem::take(&mut self.is_passed);
+        self.at_end(held).into_iter().for_each(|it| self.tell_late(it, Some(over)));
+        self.is_passed = is_passed;
+    }
+
+    /// What is told of a flow's alerts that wait until its end. The rest of a stream is looked at
+    /// once.
+    fn at_end(&mut self, mut of_flow: Vec<Held>) -> Vec<Held> {
+        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
+        let place = |it: &Held| (it.alert.flow.to_server, it.alert.rule, it.alert.is_other_way);
+        of_flow.sort_by_key(place);
+        of_flow.dedup_by(|later, one| {
+            place(later) == place(one) && self.rules.rule(one.alert.rule).is_of_stream()
+        });
+        for of_side in of_flow.chunk_by(|a, b| a.alert.flow.to_server == b.alert.flow.to_server) {
+            let lost = of_side.len().saturating_sub(most);
+            (0..lost).for_each(|_| self.count("detect.alert_queue_overflow"));
+        }
+        let mut told = [0; 2];
+        of_flow.retain(|it| {
+            let told = &mut told[usize::from(it.alert.flow.to_server)];
+            *told += 1;
+            *told <= most
+        });
+        of_flow
+    }
+
+    /// Tells an alert at the end of its flow, which is known still, or is `over`.
+    fn tell_late(&mut self, held: Held, over: Option<&FlowView>) {
+        let Held { mut alert, bytes, link, parsed, vlans, .. } = held;
+        let decoded = Some(Decoded::new(vlans, &[]));
+        let (is_rebuilt, is_verified) = (false, true);
+        let packet = Packet {
+            bytes: &bytes,
+            parsed: &parsed,
+            decoded,
+            is_rebuilt,
+            is_verified,
+            icrc: None,
+            port: None,
+        };
+        let source = FLOW_TIMEOUT;
+        let layer = Layer {
+            bytes: &bytes,
+            link,
+            parsed,
+            vlans,
+            events: Vec::new(),
+            source,
+            outer: None,
+            depth: 0,
+            is_carrier: false,
+        };
+        if let Some(over) = over {
+            alert.flow = FlowView { to_server: alert.flow.to_server, ..*over };
+        } else {
             if let Some(view) = self.flows.view(&self.detector, &packet) {
                 alert.flow = view;
             }
@@ -302,12 +323,11 @@ impl<W: Write> Look<W> {
                 self.bring_up_to_date(&mut alert, &packet, false);
             }
             self.bring_up_to_date(&mut alert, &packet, true);
-            let fate = (Decision::Pass, std::slice::from_ref(&alert));
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
-            self.late_texts = texts_of(std::slice::from_ref(&alert));
-            self.alert(&alert, &layer, &packet, fate);
         }
-        self.is_passed = false;
+        let fate = (Decision::Pass, std::slice::from_ref(&alert));
+        self.late_texts = texts_of(std::slice::from_ref(&alert));
+        self.alert(&alert, &layer, &packet, fate);
     }
 }
 
