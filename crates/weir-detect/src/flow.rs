@@ -93,8 +93,8 @@ pub(crate) struct Flow {
     /// For that, nothing more of it passes.
     pub(crate) is_cut_off: bool,
     pub(crate) is_passed: bool,
-    /// It goes on although a rule drops it: nothing more is looked at, all is told.
-    pub(crate) is_blocked: bool,
+    /// It goes on although this rule drops it: nothing more is looked at, all is told.
+    pub(crate) blocked_by: Option<RuleIndex>,
     /// The SYN that its connection begins with was seen.
     has_syn: bool,
     /// A rule said that it is looked at no further.
@@ -286,11 +286,23 @@ impl Flow {
         self.dropped_from = self.dropped_by.and(self.dropped_from.or(Some(direction)));
     }
 
-    /// A rule drops the rest of it; who only tells lets it go on.
+    /// A rule drops the rest of it, unless one before it lets that pass; who only tells lets it go
+    /// on.
     pub(crate) fn drop_by(&mut self, rule: RuleIndex, limits: &Limits) {
+        if self.is_passed {
+            return;
+        }
         match limits.as_suricata.only_tells {
-            true => (self.is_passed, self.is_blocked) = (true, true),
+            true => (self.is_passed, self.blocked_by) = (true, Some(rule)),
             false => self.dropped_by = Some(rule),
+        }
+    }
+
+    /// A rule lets a packet pass, and with it the flow that a later rule has dropped.
+    pub(crate) fn pass_instead(&mut self, passer: RuleIndex) {
+        self.dropped_by.take_if(|it| *it > passer);
+        if self.blocked_by.take_if(|it| *it > passer).is_some() {
+            self.is_passed = false;
         }
     }
 

@@ -94,8 +94,6 @@ pub(crate) struct Bare {
     by_protocol: Vec<(Protocol, BareRules)>,
     /// Rules of addresses alone: looked at on a flow's first packet each way.
     pub(crate) addresses: Vec<RuleIndex>,
-    /// Some rule of addresses alone joins others by bits of hosts.
-    pub(crate) joins_hosts: bool,
     /// Rules of either kind that name few addresses, by those.
     by_source: AddressMap,
     by_destination: AddressMap,
@@ -398,7 +396,6 @@ impl Bare {
         let mut destinations = AddressMapBuilder::default();
         let numbered = (0..).map(RuleIndex).zip(rules);
         for (index, rule) in numbered.filter(|it| it.1.fast.is_none()) {
-            bare.joins_hosts |= rule.joins_hosts();
             if rule.needs_stream && rule.has_payload() {
                 bare.streams.push(index, rule);
             }
@@ -514,7 +511,6 @@ pub(crate) struct Facts {
     has_payload: bool,
     has_only_payload: bool,
     is_of_addresses: bool,
-    joins_hosts: bool,
     is_of_decision: bool,
     hears_speech: bool,
     is_of_operation: bool,
@@ -571,7 +567,6 @@ impl Facts {
             has_payload: buffers.any(|it| it == Buffer::Payload),
             has_only_payload,
             is_of_addresses,
-            joins_hosts: is_of_addresses && rule.bits.iter().any(is_of_hosts),
             is_of_decision: asks_what_is_spoken
                 && rule.tests.is_empty()
                 && rule.flow.established.is_none()
@@ -632,11 +627,6 @@ impl Rule {
     /// Whether nothing but addresses and protocol decides.
     pub(crate) fn is_of_addresses(&self) -> bool {
         self.facts.is_of_addresses
-    }
-
-    /// Whether it is such a rule, and looks at or puts bits of hosts.
-    pub(crate) fn joins_hosts(&self) -> bool {
-        self.facts.joins_hosts
     }
 
     /// Whether it is about messages of an application: a datagram that is one counts as such for

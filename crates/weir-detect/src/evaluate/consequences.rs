@@ -1,6 +1,5 @@
 //! What follows from a rule that matched: bits, thresholds, the alert, the packet's fate.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_wire::ext;
@@ -59,7 +58,7 @@ impl Evaluator {
         direction: Direction,
         view: &View<'_>,
     ) -> Option<Decision> {
-        let is_gone = flow.dropped_by.is_some() || flow.is_blocked;
+        let is_gone = flow.dropped_by.is_some() || flow.blocked_by.is_some();
         (self.by_flow, self.by_rate) = (is_gone, false);
         self.passed_by = None;
         self.by_sender = self.by_flow && flow.dropped_from == Some(direction);
@@ -102,8 +101,7 @@ impl Evaluator {
         self.records.is_some() || self.told.is_some() || self.units.is_some()
     }
 
-    /// Thresholds, bits, alert and action of a rule that matched. Breaks after a rule that ends the
-    /// look; with true if the flow passes from here on.
+    /// What follows from a rule that matched.
     pub(super) fn act(
         &mut self,
         (rule, index, sight): (&Rule, RuleIndex, Sight<'_>),
@@ -111,7 +109,18 @@ impl Evaluator {
         scene: &Scene<'_>,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
+        self.note_match((rule, index, sight), flow, scene);
+        self.conclude((rule, index, sight), flow, scene, alerts, decision);
+    }
+
+    /// What a rule puts as soon as it matches, whatever is decided of the packet.
+    pub(super) fn note_match(
+        &mut self,
+        (rule, index, sight): (&Rule, RuleIndex, Sight<'_>),
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+    ) {
         self.puts_off = self.is_put_off(&sight);
         self.keep_captured(flow, scene);
         self.sets.commit();
@@ -119,29 +128,43 @@ impl Evaluator {
         self.put_bits((rule, index), flow, scene);
         flow.is_bypassed |= rule.bypasses;
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
+    }
+
+    /// Thresholds, alert and action of a rule that matched, unless one before it lets the packet
+    /// pass.
+    pub(super) fn conclude(
+        &mut self,
+        (rule, index, sight): (&Rule, RuleIndex, Sight<'_>),
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        alerts: &mut Alerts,
+        decision: &mut Decision,
+    ) {
+        self.puts_off = self.is_put_off(&sight);
+        if self.passes.is_some() && index > self.passer {
+            return;
+        }
         self.is_rated = false;
-        // What a rule puts, it puts however often it has to match before it tells.
-        let is_suppressed = rule.is_suppressed(scene);
-        let (verdict, action) = match is_suppressed {
+        let (verdict, action) = match rule.is_suppressed(scene) {
             // It counts for nothing, and is done each time (docs/adr/0304).
-            true => (Verdict::Alert, rule.action),
+            true => (Verdict::Silent, rule.action),
             false => self.counted((rule, index), flow, scene),
         };
         if verdict == Verdict::NoMatch {
             self.counters.suppressed += 1;
-            return ControlFlow::Continue(());
+            return;
         }
         self.put_tags((rule, index), flow, scene.direction);
         let usually = (sight.is_stream && !rule.is_of_spoken()) || rule.is_of_flow();
         let is_of_flow = rule.scope.map_or(usually, |it| it == Scope::Flow);
         // What is to pass says nothing of that; that it does not, it says.
         let is_silent = rule.is_silent && (action == rule.action || rule.action != Action::Pass);
-        let is_told = verdict == Verdict::Alert && !is_silent && !is_suppressed;
+        let is_told = verdict == Verdict::Alert && !is_silent;
         let blocked = match action {
             // Until its time is over only flows pass, from their next packet on.
             Action::Pass if verdict == Verdict::Silent => {
                 flow.is_passed |= is_of_flow && self.puts_off.is_none();
-                return ControlFlow::Continue(());
+                return;
             }
             Action::Pass => {
                 if rule.tells_pass && is_told {
@@ -150,7 +173,8 @@ impl Evaluator {
                 self.let_pass(index, flow, alerts, decision);
                 let is_of_flow = is_of_flow || self.is_of_stream_too(rule, flow, scene);
                 // What an earlier rule dropped is not let pass for the rest of its flow.
-                return ControlFlow::Break(is_of_flow && *decision == Decision::Pass);
+                self.passes = Some(is_of_flow && *decision == Decision::Pass);
+                return;
             }
             Action::Drop | Action::Reject if rule.is_tried => {
                 self.would_drop.push(index);
@@ -171,12 +195,16 @@ impl Evaluator {
                 flow.drop_by(index, &self.limits);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
-            if *decision == Decision::Pass {
+            // The first of them in their order, whichever is looked at first.
+            let is_first = match *decision {
+                Decision::Drop { rule } | Decision::Reject { rule } => index < rule,
+                _ => *decision == Decision::Pass,
+            };
+            if is_first {
                 self.by_rate = self.is_rated;
                 *decision = blocked.decision(index);
             }
         }
-        ControlFlow::Continue(())
     }
 
     /// What the rule's thresholds say of one more match, and what is done then.
@@ -238,7 +266,7 @@ impl Evaluator {
             && rule > index
         {
             *decision = Decision::Pass;
-            flow.dropped_by = flow.dropped_by.filter(|it| *it < index);
+            flow.pass_instead(index);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Frames: which transaction each belongs to, the rules about them, and what is told of them.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use weir_wire::frame::Time;
@@ -39,7 +38,7 @@ impl Evaluator {
         progress: &Progress,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         for frame in &progress.frames {
             self.candidates.clear();
             let Self { candidates, scratch, .. } = self;
@@ -47,9 +46,8 @@ impl Evaluator {
             let update = frame.message.and_then(|it| progress.messages.get(it));
             let message = Some(Message::Frame(frame, update));
             let sight = Sight { payload: None, message, is_stream: true };
-            self.each(flow, scene, alerts, decision, &|_| Some(sight))?;
+            self.each(flow, scene, alerts, decision, &|_| Some(sight));
         }
-        ControlFlow::Continue(())
     }
 
     /// What alerts tell of a frame and its transaction; `None`: of the frame alone.

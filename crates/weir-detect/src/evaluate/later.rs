@@ -1,8 +1,6 @@
 //! Where streams are looked at once they are acknowledged (docs/adr/0313): what rules about them
 //! do takes effect then.
 
-use std::ops::ControlFlow;
-
 use super::looks::Looked;
 use super::{Evaluator, Sight};
 use crate::detector::{Decision, Direction};
@@ -89,15 +87,15 @@ impl Evaluator {
         looked: Looked,
         decision: Decision,
     ) {
-        let is_of_packet = looked.at_packet.is_break();
+        let is_of_packet = looked.at_packet.is_some();
         let may_wait = self.heard.is_some() && !self.is_heard_out;
         let waits = may_wait && (!is_of_packet || looked.at_packet != looked.at_rest);
         self.is_passed = decision == Decision::Pass
             && match waits {
                 true => is_of_packet,
-                false => looked.at_rest.is_break(),
+                false => looked.at_rest.is_some(),
             };
-        if let ControlFlow::Break(is_of_flow) = looked.at_rest {
+        if let Some(is_of_flow) = looked.at_rest {
             match waits {
                 true if is_of_flow => _ = self.put_off(flow, direction, Effect::Pass(self.passer)),
                 true => {}

@@ -1,7 +1,5 @@
 //! Whether a rule matches what is looked at.
 
-use std::ops::ControlFlow;
-
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags::FIN;
@@ -67,32 +65,30 @@ impl Evaluator {
         alerts: &mut Alerts,
         decision: &mut Decision,
         sight: &dyn Fn(&Rule) -> Option<Sight<'s>>,
-    ) -> ControlFlow<bool> {
+    ) {
         self.settle(scene);
         if self.is_mute {
-            return ControlFlow::Continue(());
+            return;
         }
         let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
             let Some(sight) = sight(rule) else { continue };
-            if self.matches(rule, flow, scene, sight) {
+            if rule.is_of_addresses() {
+                // It is known that it matches.
+                self.conclude((rule, *index, sight), flow, scene, alerts, decision);
+            } else if self.matches(rule, flow, scene, sight) {
                 // Who waits looks at the stream later, with another packet.
                 let waits = self.limits.waits_for_acknowledgment;
                 if self.looks_at_packets(rule) && rule.needs_stream && !waits {
                     self.of_packet_too.push(*index);
                 }
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                if outcome.is_break() {
-                    break;
-                }
+                self.act((rule, *index, sight), flow, scene, alerts, decision);
             } else if !sight.is_stream && rule.asks_bits() {
                 self.late.push(*index);
             }
         }
         self.candidates = candidates;
-        outcome
     }
 
     /// Whether the rule looks at packets whose stream is looked at: inline, where what it finds

@@ -1,7 +1,5 @@
 //! Rules against messages: those that are whole when they are told, and transactions of HTTP.
 
-use std::ops::ControlFlow;
-
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::buffers::{self, http};
@@ -39,7 +37,7 @@ impl Evaluator {
         payload: &[u8],
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         self.note_message(flow, scene, message);
         self.gather(scene, message, None);
         if let Message::Dns(message) = message {
@@ -53,7 +51,7 @@ impl Evaluator {
         let is_datagram = !scene.view.is_tcp();
         self.each(flow, scene, alerts, decision, &|rule| {
             rule.is_of_messages(is_datagram).then_some(sight)
-        })
+        });
     }
 
     /// A transaction that came further: rules may have to wait for the rest of it.
@@ -65,7 +63,7 @@ impl Evaluator {
         payload: &[u8],
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side, &self.limits);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
@@ -81,7 +79,7 @@ impl Evaluator {
         let new = flow.new_events(events, number);
         self.gather_odd(scene, (events, &new), Some(number));
         if !fresh.headers && fresh.body.is_none() && !is_complete && !is_cut && events.is_empty() {
-            return ControlFlow::Continue(());
+            return;
         }
         transaction.come_further(side);
         let message = Message::Http(transaction, side);
@@ -93,7 +91,6 @@ impl Evaluator {
         }
         self.settle(scene);
         let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
             if !rule.is_of_messages(false) || transaction.is_matched(*index, rule, side) {
@@ -110,12 +107,9 @@ impl Evaluator {
                     self.sets.commit();
                     continue;
                 }
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                self.act((rule, *index, sight), flow, scene, alerts, decision);
                 transaction.note_match(side, *index);
                 transaction.is_told |= rule.untold == Some(Untold::Transaction);
-                if outcome.is_break() {
-                    break;
-                }
             } else if !is_complete && rule.fast.is_some() {
                 self.counters.candidates_lost += u64::from(!transaction.wait(side, *index));
             }
@@ -125,7 +119,6 @@ impl Evaluator {
         }
         self.number = 0;
         self.candidates = candidates;
-        outcome
     }
 
     /// Rules whose fast pattern is in a buffer of the message, of those that are `fresh`, and rules

@@ -23,8 +23,6 @@ pub(crate) use tagging::PutTag;
 
 pub use replacements::Replacement;
 
-use std::ops::ControlFlow;
-
 use weir_wire::frame::Time;
 
 use crate::alert::{Alerts, TransactionView};
@@ -97,6 +95,10 @@ pub(crate) struct Evaluator {
     pub(crate) passed_by: Option<RuleIndex>,
     /// The last rule that let pass, at once or later.
     passer: RuleIndex,
+    /// A rule has let the packet at hand pass; with true the rest of its flow too.
+    passes: Option<bool>,
+    /// Rules about nothing but addresses that match the packet at hand.
+    of_addresses: Vec<RuleIndex>,
     /// No rule is looked at: what is spoken is only told.
     is_mute: bool,
     /// Set where what rules about the stream do waits for its acknowledgment.
@@ -309,6 +311,8 @@ impl Evaluator {
             is_passed: false,
             passed_by: None,
             passer: RuleIndex(0),
+            passes: None,
+            of_addresses: Vec::new(),
             is_mute: false,
             refused: None,
             by_rate: false,
@@ -386,7 +390,7 @@ impl Evaluator {
         self.tell_entropies(flow, direction);
         self.follow_tags(rules, now, flow, view);
         if !flow.is_passed {
-            self.drop_again(flow, &scene, alerts, (&mut decision, looked.is_continue()));
+            self.drop_again(flow, &scene, alerts, (&mut decision, !looked.passes()));
         }
         flow.note_dropper(direction);
         self.note_session(flow, &scene);
@@ -411,11 +415,17 @@ impl Evaluator {
         progress: &Progress,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let view = scene.view;
-        self.candidates.clear();
         self.late.clear();
         self.of_packet_too.clear();
+        let of_side = &mut flow.is_looked_at[scene.direction.index()];
+        let is_looked_at = &mut of_side[usize::from(view.is_piece())];
+        self.of_addresses.clear();
+        if !std::mem::replace(is_looked_at, true) {
+            self.look_at_addresses(flow, scene);
+        }
+        self.candidates.clear();
         let Self { candidates, scratch, .. } = self;
         for (key, group) in scene.rules.packet_groups() {
             let bytes = match key.buffer {
@@ -434,13 +444,9 @@ impl Evaluator {
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }
-        let of_side = &mut flow.is_looked_at[scene.direction.index()];
-        let is_looked_at = &mut of_side[usize::from(view.is_piece())];
-        let is_first = !std::mem::replace(is_looked_at, true);
-        if is_first {
-            self.candidates.extend_from_slice(&bare.addresses);
-        }
         self.candidates.extend(bare.of_ends(view.source, view.destination));
+        self.candidates.retain(|it| !scene.rules.rule(*it).is_of_addresses());
+        self.candidates.extend_from_slice(&self.of_addresses);
         let is_part = progress.is_part;
         let is_udp = !view.is_tcp();
         // A datagram that is a message is looked at as one.
@@ -449,9 +455,6 @@ impl Evaluator {
             let of_message = |it: &&RuleIndex| !scene.rules.rule(**it).has_only_payload();
             self.of_message.clear();
             self.of_message.extend(self.candidates.iter().filter(of_message));
-        }
-        if is_first && bare.joins_hosts {
-            self.look_at_hosts(flow, scene, alerts, decision)?;
         }
         let replaces = !self.limits.waits_for_acknowledgment;
         // What comes with a RST, or behind the end, is none of the stream.
@@ -466,29 +469,32 @@ impl Evaluator {
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
                 false => needs_packet || is_alone(rule) || !rule.has_payload(),
             };
-            let is_here = is_here && !rule.joins_hosts() && (is_first || !rule.is_of_addresses());
             is_here.then_some(Sight {
                 payload: (!progress.is_opaque).then_some(Bytes::whole(view.payload)),
                 message: None,
                 is_stream: false,
             })
-        })
+        });
     }
 
-    /// Of the rules about nothing but addresses, those that join others by bits of hosts: they are
-    /// looked at before all others.
-    fn look_at_hosts(
-        &mut self,
-        flow: &mut Flow,
-        scene: &Scene<'_>,
-        alerts: &mut Alerts,
-        decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    /// Rules about nothing but addresses, with the first packet of a side. They match before all
+    /// others, as by Suricata; what they do comes in its turn.
+    fn look_at_addresses(&mut self, flow: &mut Flow, scene: &Scene<'_>) {
+        let (bare, view) = (scene.rules.bare(), scene.view);
+        self.candidates.clear();
+        self.candidates.extend_from_slice(&bare.addresses);
+        self.candidates.extend(bare.of_ends(view.source, view.destination));
+        self.settle(scene);
+        let candidates = std::mem::take(&mut self.candidates);
         let sight = Sight { payload: None, message: None, is_stream: false };
-        self.each(flow, scene, alerts, decision, &|it| it.joins_hosts().then_some(sight))?;
-        // Their turn is over, although others put bits.
-        self.late.clear();
-        ControlFlow::Continue(())
+        for index in &candidates {
+            let rule = scene.rules.rule(*index);
+            if rule.is_of_addresses() && self.matches(rule, flow, scene, sight) {
+                self.note_match((rule, *index, sight), flow, scene);
+                self.of_addresses.push(*index);
+            }
+        }
+        self.candidates = candidates;
     }
 
     /// Rules whose fast pattern is in the payload.
@@ -523,7 +529,7 @@ impl Evaluator {
         progress: &Progress,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let side = scene.direction.index();
         let again = self.looks_again(scene, progress);
         let said = progress.new + progress.rewritten + again;
@@ -531,14 +537,13 @@ impl Evaluator {
         let is_over = progress.is_opaque || progress.reaches_depth;
         let is_seen = !is_over && (said > 0 || progress.island.is_some());
         let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
-            return ControlFlow::Continue(());
+            return;
         };
         let island = progress.island.as_ref().filter(|_| said == again);
         self.gather_stream(flow, scene, (progress, island), &mut conversation);
         let since =
             |list: &[(RuleIndex, u64)], rule| list.iter().find(|it| it.0 == rule).map(|it| it.1);
         let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
             if !rule.has_only_payload() {
@@ -569,14 +574,11 @@ impl Evaluator {
                 if self.of_packet_too.contains(index) {
                     self.act_for_flow((rule, *index), flow, *decision);
                 } else {
-                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                    self.act((rule, *index, sight), flow, scene, alerts, decision);
                 }
                 match island {
                     Some(_) => conversation.matched_ahead(side, *index, before),
                     None => conversation.match_ends(side, *index),
-                }
-                if outcome.is_break() {
-                    break;
                 }
             } else if rule.fast.is_some() && island.is_none() {
                 self.wait(&mut conversation, side, *index);
@@ -584,7 +586,6 @@ impl Evaluator {
         }
         self.candidates = candidates;
         flow.conversation = Some(conversation);
-        outcome
     }
 
     fn wait(&mut self, conversation: &mut Conversation, side: usize, rule: RuleIndex) {
@@ -629,12 +630,11 @@ impl Evaluator {
         progress: &Progress,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         if progress.messages.is_empty() {
-            return ControlFlow::Continue(());
+            return;
         }
         let mut conversation = flow.conversation.take();
-        let mut outcome = ControlFlow::Continue(());
         let side = scene.direction.index();
         for told in &progress.messages {
             self.candidates.clear();
@@ -646,7 +646,7 @@ impl Evaluator {
                 Some(it) => self.candidates.extend(it.waiting[side].iter().map(|it| it.0)),
                 None => self.candidates.extend_from_slice(&self.of_message),
             }
-            outcome = match (told, &mut conversation) {
+            match (told, &mut conversation) {
                 (MessageUpdate::Http(number), Some(conversation)) => {
                     match conversation.transaction(*number, side) {
                         Some((transaction, payload)) => {
@@ -682,13 +682,9 @@ impl Evaluator {
                     self.message(flow, scene, message, payload, alerts, decision)
                 }
                 _ => continue,
-            };
-            if outcome.is_break() {
-                break;
             }
         }
         self.looked_at = None;
         flow.conversation = conversation;
-        outcome
     }
 }

@@ -1,7 +1,5 @@
 //! What messages tell beside what rules look for in them: what is odd about them, and records.
 
-use std::ops::ControlFlow;
-
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::buffers::event::AppEvent;
@@ -67,7 +65,7 @@ impl Evaluator {
         payload: &[u8],
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         self.candidates.clear();
         // A session is one transaction.
         let number = (!matches!(message, Message::Dns(_))).then_some(0);
@@ -75,7 +73,7 @@ impl Evaluator {
         self.gather_odd(scene, (events, &new), number);
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
-        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight))
+        self.each(flow, scene, alerts, decision, &|rule| rule.is_of_application().then_some(sight));
     }
 
     /// Rules that ask for what is odd, in the transaction of this number. They see it with each

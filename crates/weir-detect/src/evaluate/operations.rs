@@ -1,7 +1,5 @@
 //! Rules against the payload of an RDMA operation that its packets bring piece by piece.
 
-use std::ops::ControlFlow;
-
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::conversation::Progress;
@@ -43,11 +41,10 @@ impl Evaluator {
         scene: &Scene<'_>,
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let Some(mut operations) = flow.operations.take() else {
-            return ControlFlow::Continue(());
+            return;
         };
-        let mut outcome = ControlFlow::Continue(());
         let rules = scene.rules;
         self.candidates.retain(|it| rules.rule(*it).is_of_operation());
         let mut of_packet = std::mem::take(&mut self.of_operations);
@@ -82,29 +79,22 @@ impl Evaluator {
                     Some(Bytes { before, is_open: goes_on, goes_on, ..Bytes::whole(bytes) });
                 let sight = Sight { payload, message: None, is_stream: false };
                 if self.matches(rule, flow, scene, sight) {
-                    outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                    self.act((rule, *index, sight), flow, scene, alerts, decision);
                     matched.push(*index);
                     // What is dropped comes again, and is dropped again.
                     if *decision == Decision::Pass {
                         operation.match_ends(*index);
-                    }
-                    if outcome.is_break() {
-                        break;
                     }
                 } else if rule.fast.is_some() && !operation.wait(*index) {
                     self.counters.candidates_lost += 1;
                 }
             }
             self.candidates = candidates;
-            if outcome.is_break() {
-                break;
-            }
         }
         if *decision == Decision::Pass {
             operations.let_go();
         }
         flow.operations = Some(operations);
         (self.of_operations, self.matched) = (of_packet, matched);
-        outcome
     }
 }

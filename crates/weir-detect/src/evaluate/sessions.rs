@@ -1,7 +1,5 @@
 //! Rules against sessions of TLS and SSH, which come further message by message.
 
-use std::ops::ControlFlow;
-
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
 use crate::conversation::{Conversation, MessageUpdate};
@@ -19,10 +17,9 @@ impl Evaluator {
         (told, conversation): (&MessageUpdate, &mut Conversation),
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let side = scene.direction.index();
-        let mut outcome = ControlFlow::Continue(());
-        let Some(message) = conversation.message(told, side) else { return outcome };
+        let Some(message) = conversation.message(told, side) else { return };
         self.gather(scene, message, None);
         self.settle(scene);
         let candidates = std::mem::take(&mut self.candidates);
@@ -37,14 +34,10 @@ impl Evaluator {
             let message = conversation.message(told, side);
             let sight = Sight { payload, message, is_stream: true };
             if self.matches(rule, flow, scene, sight) {
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
+                self.act((rule, *index, sight), flow, scene, alerts, decision);
                 conversation.match_session(side, *index);
-                if outcome.is_break() {
-                    break;
-                }
             }
         }
         self.candidates = candidates;
-        outcome
     }
 }

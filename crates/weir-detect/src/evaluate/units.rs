@@ -1,7 +1,5 @@
 //! Rules against units, and what is told of them.
 
-use std::ops::ControlFlow;
-
 use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
@@ -27,7 +25,7 @@ impl Evaluator {
         payload: &[u8],
         alerts: &mut Alerts,
         decision: &mut Decision,
-    ) -> ControlFlow<bool> {
+    ) {
         let message = Message::Unit(unit);
         self.gather(scene, message, None);
         let events = unit.events.as_slice();
@@ -39,22 +37,17 @@ impl Evaluator {
         let sight =
             Sight { payload: Some(Bytes::whole(payload)), message: Some(message), is_stream: true };
         let candidates = std::mem::take(&mut self.candidates);
-        let mut outcome = ControlFlow::Continue(());
         for index in &candidates {
             let rule = scene.rules.rule(*index);
             let is_of_messages = rule.is_of_messages(!scene.view.is_tcp());
             let is_open = is_of_messages && !flow.is_matched(*index, side, number);
             if is_open && self.matches(rule, flow, scene, sight) {
                 flow.match_unit(*index, side, number);
-                outcome = self.act((rule, *index, sight), flow, scene, alerts, decision);
-                if outcome.is_break() {
-                    break;
-                }
+                self.act((rule, *index, sight), flow, scene, alerts, decision);
             }
         }
         self.candidates = candidates;
         self.transaction = None;
-        outcome
     }
 
     /// Alerts of a datagram's payload about its application tell of the message that it is.

@@ -68,8 +68,8 @@ impl Flow {
             spi: told.spi,
             vlans: told.vlans,
             is_alerted: told.is_alerted,
-            is_dropped: self.is_dropped() || self.is_blocked || self.is_to_drop(),
-            is_passed: (self.is_passed || self.is_to_pass()) && !self.is_blocked,
+            is_dropped: self.is_dropped() || self.blocked_by.is_some() || self.is_to_drop(),
+            is_passed: (self.is_passed || self.is_to_pass()) && self.blocked_by.is_none(),
             is_untold: told.is_untold,
             ..FlowRecord::default()
         }

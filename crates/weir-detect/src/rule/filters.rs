@@ -52,7 +52,7 @@ struct Filter {
 
 enum What {
     Threshold(state::Threshold),
-    Suppress(Suppression),
+    Suppress(Option<Suppression>),
     Rate(RateFilter),
 }
 
@@ -102,7 +102,9 @@ impl Filter {
                     (rule.filter, rule.rate) = (None, None);
                     rule.threshold = Some(*threshold);
                 }
-                What::Suppress(suppression) => rule.suppressions.push(suppression.clone()),
+                // Of everybody: as by Suricata it is then a rule that tells nothing.
+                What::Suppress(None) => rule.is_silent = true,
+                What::Suppress(Some(it)) => rule.suppressions.push(it.clone()),
                 What::Rate(rate) => rule.rate = Some(*rate),
             }
         }
@@ -110,7 +112,11 @@ impl Filter {
     }
 }
 
-fn suppression(words: &[(&str, &str)], groups: &mut Groups<'_>) -> Result<Suppression, String> {
+/// Whose matches are suppressed; `None`: everybody's.
+fn suppression(
+    words: &[(&str, &str)],
+    groups: &mut Groups<'_>,
+) -> Result<Option<Suppression>, String> {
     let mut suppression =
         Suppression { of_source: true, of_destination: true, addresses: Arc::new(Ranges::all()) };
     let (mut has_track, mut has_address) = (false, false);
@@ -133,7 +139,7 @@ fn suppression(words: &[(&str, &str)], groups: &mut Groups<'_>) -> Result<Suppre
         }
     }
     match has_track == has_address {
-        true => Ok(suppression),
+        true => Ok(has_track.then_some(suppression)),
         false => Err("track and ip go together".to_owned()),
     }
 }

@@ -442,8 +442,7 @@ impl<W: Write> Look<W> {
             // As by Suricata: what becomes of the packet, or would.
             let action = if self.is_condemned { "blocked" } else { "allowed" };
             event["alert"]["action"] = action.into();
-        } else if self.rules.rule(alert.rule).answered.is_some()
-            && alert.blocked != Blocked::Would
+        } else if self.rules.rule(alert.rule).answered.is_some() && alert.blocked != Blocked::Would
         {
             // Who watches alone drops nothing, and answers all the same.
             event["alert"]["action"] = "blocked".into();

@@ -91,20 +91,23 @@ impl<W: Write> Look<W> {
         self.put_marks(&mut event, packet);
         let headers = Headers::of(layer.bytes, &layer.parsed);
         event.insert("drop".into(), sink::drop_object(&headers, reason));
-        let blocking = |it: &&Alert| it.blocked != Blocked::No;
-        if let Some(alert) = alerts.iter().find(blocking) {
-            event.insert("alert".into(), sink::alert_object(alert, &self.rules));
-        } else if let (
-            "rules" | "threshold detection_filter",
-            Decision::Drop { rule } | Decision::Reject { rule },
-        ) = (reason, fate)
-        {
+        let decides = matches!(reason, "rules" | "threshold detection_filter");
+        let dropper = match fate {
+            Decision::Drop { rule } | Decision::Reject { rule } if decides => Some(rule),
+            _ => None,
+        };
+        let is_dropper = |it: &&Alert| {
+            it.blocked != Blocked::No && dropper.is_none_or(|dropper| it.rule == dropper)
+        };
+        let object = match (alerts.iter().find(is_dropper), dropper) {
+            (Some(alert), _) => Some(sink::alert_object(alert, &self.rules)),
             // Its alert was held back, by a threshold or for being one too many.
-            event.insert(
-                "alert".into(),
-                sink::rule_object(self.rules.rule(rule), true, &self.rules),
-            );
-        }
+            (None, Some(rule)) => {
+                Some(sink::rule_object(self.rules.rule(rule), true, &self.rules))
+            }
+            (None, None) => None,
+        };
+        object.map(|it| event.insert("alert".into(), it));
         event.insert("verdict".into(), self.verdict(fate, false, alerts, layer));
         self.push(event);
     }

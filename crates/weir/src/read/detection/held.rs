@@ -57,6 +57,7 @@ impl<W: Write> Look<W> {
             let held: Vec<Alert> = held;
             held.iter().for_each(|it| self.hold(it, layer, sequence));
         }
+        alerts.sort_by_key(|it| it.rule);
         self.cut(alerts);
         for alert in &*alerts {
             self.alert(alert, layer, packet, (decision, alerts));
@@ -121,8 +122,7 @@ impl<W: Write> Look<W> {
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
             } else if (one.is_acknowledged || has_reset) && (is_due || !is_raw) {
-                one.alert.flow = view;
-                told.push(one.alert);
+                told.push(Alert { flow: view, time: self.last, ..one.alert });
             } else {
                 left.push(one);
             }
@@ -325,6 +325,7 @@ impl<W: Write> Look<W> {
             self.bring_up_to_date(&mut alert, &packet, true);
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
         }
+        alert.time = self.last;
         let fate = (Decision::Pass, std::slice::from_ref(&alert));
         self.late_texts = texts_of(std::slice::from_ref(&alert));
         self.alert(&alert, &layer, &packet, fate);
