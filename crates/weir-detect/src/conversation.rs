@@ -4,6 +4,7 @@
 mod acceptance;
 mod agreement;
 mod beginning;
+mod chunks;
 mod heard;
 mod matched;
 mod message;
@@ -36,6 +37,8 @@ use crate::stream::{Stream, Taken};
 use crate::value::Object;
 use acceptance::{Acceptance, Header};
 use agreement::Agreement;
+use chunks::Chunks;
+pub(crate) use chunks::is_in_chunks;
 use heard::{Heard, feed};
 pub(crate) use message::{Message, MessageUpdate};
 
@@ -43,6 +46,7 @@ pub(crate) use message::{Message, MessageUpdate};
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     streams: [Stream; 2],
+    chunks: [Chunks; 2],
     /// Data came with the server's SYN, which not every client takes.
     has_early_answer: bool,
     acceptance: Acceptance,

@@ -32,7 +32,7 @@ use crate::ruleset::{RuleSet, Successors};
 use crate::sequence::before;
 use crate::session::Session;
 use later::Later;
-pub(crate) use later::{Effect, Waiting};
+pub(crate) use later::{Effect, HeardStream, Waiting};
 pub(crate) use notes::{Change, Notes};
 pub(crate) use tcp::Tcp;
 

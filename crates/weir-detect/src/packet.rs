@@ -529,6 +529,12 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Whether it is the last of its side in its connection.
+    pub(crate) fn closes(&self) -> bool {
+        let ends = flags::FIN | flags::RST;
+        matches!(self.transport(), Transport::Tcp { flags, .. } if flags & ends != 0)
+    }
+
     /// Whether it ends its connection at once.
     pub(crate) fn is_reset(&self) -> bool {
         matches!(self.transport(), Transport::Tcp { flags, .. } if flags & flags::RST != 0)

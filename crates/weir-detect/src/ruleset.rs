@@ -528,16 +528,8 @@ impl Facts {
         // Who asks for `xbits` has its turn before who sets them, and no other.
         let asks = |it: &BitTest| it.verb.is_condition() && !it.is_x;
         let asks_bits = rule.bits.iter().any(asks) || !rule.texts.is_empty();
-        // Bits of hosts are no more than addresses; who sets one of a flow does it once, too.
-        let is_of_hosts =
-            |it: &BitTest| !matches!(it.scope, BitScope::Flow | BitScope::Transaction);
-        let mut of_flow = rule.bits.iter().filter(|it| !is_of_hosts(it));
-        let asks_of_flow = of_flow.any(|it| it.verb.is_condition() || is_of_each_packet(it.verb))
-            || !rule.texts.is_empty();
-        let is_of_ends = |it: &HeaderTest| {
-            use HeaderTest as T;
-            matches!(it, T::Reputation(_) | T::IpProtocol(_) | T::IpVersion(_))
-        };
+        let asks_of_flow =
+            rule.bits.iter().any(BitTest::is_of_each_packet) || !rule.texts.is_empty();
         let is_of_addresses = rule.tests.iter().all(is_of_ends)
             && !header.excepts
             && rule.flow_counts.is_empty()
@@ -673,9 +665,19 @@ impl Rule {
     }
 }
 
-/// Whether what a rule does to a bit of a flow has it look at each packet.
-fn is_of_each_packet(verb: BitVerb) -> bool {
-    matches!(verb, BitVerb::Unset | BitVerb::Toggle)
+/// Whether it asks no more of a packet than from where it comes, and where it goes.
+pub(crate) fn is_of_ends(test: &HeaderTest) -> bool {
+    use HeaderTest as T;
+    matches!(test, T::Reputation(_) | T::IpProtocol(_) | T::IpVersion(_))
+}
+
+impl BitTest {
+    /// Whether a rule has to look at each packet for it. Bits of hosts are no more than addresses,
+    /// and who sets one of a flow does it once, too.
+    pub(crate) fn is_of_each_packet(&self) -> bool {
+        let is_of_hosts = !matches!(self.scope, BitScope::Flow | BitScope::Transaction);
+        !is_of_hosts && self.verb != BitVerb::Set
+    }
 }
 
 /// The payload as it is.

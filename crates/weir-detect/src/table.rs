@@ -222,11 +222,12 @@ impl FlowTable {
         slot.into_iter().for_each(|it| detector.take_back_alerts(it));
     }
 
-    /// Whether a packet's side speaks HTTP/1, and has ended a message with it.
-    pub fn has_ended_message(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+    /// The sequence number up to which rules about bytes have looked at the stream of the last
+    /// packet's sender, with a detector that waits for acknowledgments.
+    pub fn looked_at(&self, detector: &Detector, packet: &Packet<'_>) -> Option<u32> {
         let (key, from_first) = self.key(packet);
-        let entry = self.entries.get(&key);
-        entry.is_some_and(|it| detector.is_between_messages(it.slot, it.direction(from_first)))
+        let entry = self.entries.get(&key)?;
+        detector.looked_at(entry.slot, entry.direction(from_first))
     }
 
     /// A packet's flow so far, if it has a slot.

@@ -2,7 +2,7 @@
 
 use super::{Detector, Direction, Marks};
 use crate::alert::{FlowView, Text, TextScope};
-use crate::flow::{Flow, FlowSlot, Notes};
+use crate::flow::{Flow, FlowSlot, HeardStream, Notes};
 use crate::record::FlowRecord;
 use crate::rule::Buffer;
 
@@ -43,7 +43,7 @@ impl Detector {
         let limits = self.evaluator.limits;
         let Some(flow) = self.flows.taken_mut(slot) else { return false };
         for side in [Direction::Initiator, Direction::Responder] {
-            flow.is_passed |= flow.take_effect((side, u64::MAX), false, &limits).is_some();
+            flow.is_passed |= flow.take_effect((side, HeardStream::OVER), false, &limits).is_some();
         }
         flow.is_passed
     }
@@ -66,10 +66,9 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
-    /// Whether a side of a flow speaks HTTP/1, and is between two messages.
-    pub(crate) fn is_between_messages(&self, slot: FlowSlot, direction: Direction) -> bool {
-        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
-        conversation.is_some_and(|it| it.is_between_messages(direction.index()))
+    /// The number up to which rules about bytes have looked at a side's stream.
+    pub(crate) fn looked_at(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
+        self.flows.taken(slot).and_then(|it| self.evaluator.looked_at(it, direction))
     }
 
     /// Whether a connection may be over for both its ends when this side begins anew.

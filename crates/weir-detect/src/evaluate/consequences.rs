@@ -19,7 +19,7 @@ use crate::rule::{
     Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Scope,
     Threshold, ThresholdKind, Track, Untold,
 };
-use crate::ruleset::RuleSet;
+use crate::ruleset::{RuleSet, is_of_ends};
 use crate::state::Verdict;
 use crate::value::Object;
 
@@ -126,7 +126,9 @@ impl Evaluator {
         self.sets.commit();
         self.keep_replaced((rule, index), sight);
         self.put_bits((rule, index), flow, scene);
-        flow.is_bypassed |= rule.bypasses;
+        if rule.bypasses && !self.put_off(flow, scene.direction, Effect::Bypass) {
+            flow.is_bypassed = true;
+        }
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
     }
 
@@ -600,10 +602,12 @@ impl Rule {
     /// Whether nothing but addresses, ports and protocol decides.
     fn is_of_ends(&self) -> bool {
         let has_bits = match self.header.excepts {
-            true => self.bits.iter().any(|it| it.verb.is_condition()),
+            true => self.bits.iter().any(BitTest::is_of_each_packet),
             false => !self.bits.is_empty(),
         };
-        self.tests.is_empty()
+        let are_of_ends =
+            self.tests.is_empty() || self.header.excepts && self.tests.iter().all(is_of_ends);
+        are_of_ends
             && self.buffers.is_empty()
             && !has_bits
             && self.flow == FlowTest::default()
@@ -628,7 +632,7 @@ impl Rule {
         (is_icmp || matches!(self.protocol(), P::Tcp | P::Udp | P::Ip | P::Ipv4 | P::Ipv6))
             && self.is_of_ends()
             && self.spoken.is_empty()
-            && self.filter.is_none()
+            && (self.filter.is_none() || self.header.excepts)
     }
 }
 

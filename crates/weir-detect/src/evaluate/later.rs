@@ -3,19 +3,12 @@
 
 use super::looks::Looked;
 use super::{Evaluator, Sight};
+use crate::conversation::is_in_chunks;
 use crate::detector::{Decision, Direction};
-use crate::flow::{Effect, Flow, Waiting};
+use crate::flow::{Effect, Flow, HeardStream, Waiting};
 use crate::packet::View;
 use crate::rule::Buffer;
 use crate::session::Closing;
-
-/// How far the stream of a packet's side has come, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeardStream {
-    pub(super) length: u64,
-    /// What its receiver has of it.
-    pub(super) acknowledged: u64,
-}
 
 /// The entropy of a buffer, reckoned for a rule.
 #[derive(Clone, Copy, Debug)]
@@ -48,22 +41,46 @@ impl Evaluator {
         }
     }
 
-    pub(super) fn heard_of(
-        &self,
-        flow: &Flow,
-        direction: Direction,
-        view: &View<'_>,
-    ) -> Option<HeardStream> {
-        let conversation = flow.conversation.as_ref();
-        let waits = self.limits.waits_for_acknowledgment && view.is_tcp();
-        let (length, acknowledged) = conversation.filter(|_| waits)?.heard(direction.index());
+    /// How far the stream of a packet's side has come with it, for who waits.
+    pub(super) fn hear_stream(&mut self, flow: &mut Flow, direction: Direction, view: &View<'_>) {
+        self.heard = None;
+        self.is_heard_out = false;
+        if !self.limits.waits_for_acknowledgment || !view.is_tcp() {
+            return;
+        }
+        let Some(conversation) = &mut flow.conversation else { return };
+        let side = direction.index();
+        let (length, acknowledged) = conversation.heard(side);
         // With what is no part of the connection nothing takes effect.
         let acknowledged = match view.closing {
             Closing::Reset => length,
             Closing::None if view.is_refused => 0,
             Closing::None | Closing::Behind => acknowledged,
         };
-        Some(HeardStream { length, acknowledged })
+        let closes = view.closes() && !view.is_refused;
+        let looked_at = match is_in_chunks(flow.told.application) {
+            true => conversation.look_through(side, acknowledged, closes),
+            false => acknowledged,
+        };
+        self.heard = Some(HeardStream { length, acknowledged, looked_at });
+        self.is_heard_out = view.payload.is_empty() && acknowledged >= length;
+    }
+
+    /// Notes that the packet's side has ended a message with it, if it has.
+    pub(super) fn note_message_end(&self, flow: &mut Flow, direction: Direction, view: &View<'_>) {
+        if let Some(conversation) = &mut flow.conversation
+            && self.heard.is_some()
+            && !view.payload.is_empty()
+        {
+            conversation.note_message_end(direction.index());
+        }
+    }
+
+    /// The number up to which rules about bytes have looked at the stream of the last packet's
+    /// side, for who waits.
+    pub(crate) fn looked_at(&self, flow: &Flow, direction: Direction) -> Option<u32> {
+        let looked_at = self.heard?.looked_at;
+        flow.conversation.as_ref()?.number_at(direction.index(), looked_at)
     }
 
     /// Set where what a rule does on that sight waits.

@@ -63,7 +63,7 @@ impl Evaluator {
         let Some(heard) = self.heard else {
             return self.look_at_packet(flow, scene, progress, alerts, decision);
         };
-        let heard = (scene.direction, heard.acknowledged);
+        let heard = (scene.direction, heard);
         flow.take_effect(heard, true, &self.limits);
         flow.swap_notes();
         self.look_at_packet(flow, scene, progress, alerts, decision);

@@ -34,7 +34,7 @@ use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits, Unseen};
 use crate::digest::FileDigests;
-use crate::flow::Flow;
+use crate::flow::{Flow, HeardStream};
 use crate::hosts::Hosts;
 use crate::inspect::{Bytes, Replaced, Texts, Variables};
 use crate::matcher::{MatcherError, Scratch};
@@ -102,7 +102,7 @@ pub(crate) struct Evaluator {
     /// No rule is looked at: what is spoken is only told.
     is_mute: bool,
     /// Set where what rules about the stream do waits for its acknowledgment.
-    heard: Option<later::HeardStream>,
+    heard: Option<HeardStream>,
     /// The packet at hand brings nothing, and all before is acknowledged: nothing waits for more.
     pub(crate) is_heard_out: bool,
     /// What the rule at hand does waits; with true, it is one about bytes, not about a message.
@@ -380,13 +380,12 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
-        self.heard = self.heard_of(flow, direction, view);
-        let is_all = |it: later::HeardStream| it.acknowledged >= it.length;
-        self.is_heard_out = view.payload.is_empty() && self.heard.is_some_and(is_all);
+        self.hear_stream(flow, direction, view);
         let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
         let looked = self.look_at(flow, &scene, &progress, alerts, &mut decision);
+        self.note_message_end(flow, direction, view);
         self.tell_entropies(flow, direction);
         self.follow_tags(rules, now, flow, view);
         if !flow.is_passed {

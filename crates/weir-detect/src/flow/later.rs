@@ -19,6 +19,7 @@ pub(crate) enum Effect {
     Pass(RuleIndex),
     Drop(RuleIndex),
     Tag(RuleIndex),
+    Bypass,
 }
 
 /// What waits, and for whom.
@@ -41,6 +42,22 @@ pub(crate) struct Later {
 }
 
 heap_size!(Later { notes });
+
+/// How far the stream of a packet's side has come, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeardStream {
+    pub(crate) length: u64,
+    /// What its receiver has of it.
+    pub(crate) acknowledged: u64,
+    /// What rules about bytes have looked at.
+    pub(crate) looked_at: u64,
+}
+
+impl HeardStream {
+    /// No more comes of it.
+    pub(crate) const OVER: Self =
+        Self { length: u64::MAX, acknowledged: u64::MAX, looked_at: u64::MAX };
+}
 
 impl Flow {
     /// Puts an effect off until the bytes that it is about are acknowledged. The caller
@@ -65,6 +82,7 @@ impl Flow {
                 Effect::Pass(_) => self.is_passed = true,
                 Effect::Drop(rule) => self.drop_by(rule, limits),
                 Effect::Tag(rule) => self.due_tags.push(rule),
+                Effect::Bypass => self.is_bypassed = true,
             }
         }
     }
@@ -89,12 +107,12 @@ impl Flow {
         self.later.as_ref().map_or(&self.notes, |it| &it.notes)
     }
 
-    /// What waits takes effect with a packet of the side whose bytes before `acknowledged` its
-    /// receiver has; notes of rules about bytes before rules about the packet are looked at, all
-    /// else behind them. The rule that lets the rest pass with it, if one does.
+    /// What waits takes effect with a packet of the side whose stream has come so far; notes of
+    /// rules about bytes before rules about the packet are looked at, all else behind them. The
+    /// rule that lets the rest pass with it, if one does.
     pub(crate) fn take_effect(
         &mut self,
-        (side, acknowledged): (Direction, u64),
+        (side, heard): (Direction, HeardStream),
         is_before: bool,
         limits: &Limits,
     ) -> Option<RuleIndex> {
@@ -102,7 +120,8 @@ impl Flow {
         let mut passer = None;
         let is_due = |it: &Waiting| {
             let is_early = it.is_of_bytes && matches!(it.effect, Effect::Note(_));
-            it.side == side && it.end <= acknowledged && (is_early || !is_before)
+            let end = if it.is_of_bytes { heard.looked_at } else { heard.acknowledged };
+            it.side == side && it.end <= end && (is_early || !is_before)
         };
         let mut left = VecDeque::new();
         for waiting in later.effects.drain(..) {
@@ -116,6 +135,8 @@ impl Flow {
                 Effect::Pass(rule) => passer = passer.or(Some(rule)),
                 Effect::Drop(rule) => self.drop_by(rule, limits),
                 Effect::Tag(rule) => self.due_tags.push(rule),
+                // Of what is over nothing more comes that could go by.
+                Effect::Bypass => self.is_bypassed |= heard.length != u64::MAX,
             }
         }
         later.effects = left;

@@ -1,5 +1,6 @@
 //! What rules say of themselves: number, message, class, and keywords that ask nothing.
 
+use super::FlowTest;
 use super::keywords::Collected;
 use super::spoken::Spoken;
 use super::syntax::{quoted, unquoted};
@@ -33,6 +34,9 @@ impl Collected {
             "prefilter" if self.spoken.iter().any(Spoken::is_list) => {
                 return Err("of one application".to_owned());
             }
+            "prefilter" if !self.asks_something() => {
+                return Err("of nothing: it goes behind a keyword".to_owned());
+            }
             "rawbytes" | "prefilter" => {}
             "tag" => self.tags.push(tag(value)?),
             // A mark for netfilter's queues, by which no packet comes here.
@@ -43,6 +47,16 @@ impl Collected {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether it has asked something of packets, or of what is said.
+    fn asks_something(&self) -> bool {
+        let Self { tests, buffers, bits, stream_sizes, texts, flow_counts, .. } = self;
+        let Self { spoken, messages, units, app_events, flow, .. } = self;
+        let of_packets = tests.len() + stream_sizes.len() + flow_counts.len();
+        let of_flows = bits.len() + texts.len() + spoken.len();
+        let of_messages = buffers.len() + messages.len() + units.len() + app_events.len();
+        of_packets + of_flows + of_messages > 0 || *flow != FlowTest::default()
     }
 }
 

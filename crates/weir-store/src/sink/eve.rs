@@ -270,8 +270,13 @@ pub fn alert_object(alert: &Alert, rules: &RuleSet) -> Value {
             "src_ip" => (&alert.destination, &alert.source),
             _ => (&alert.source, &alert.destination),
         };
-        object["source"] = json!({ "ip": address(source), "port": source.port });
-        object["target"] = json!({ "ip": address(target), "port": target.port });
+        let has_ports = [source.port, target.port] != [0; 2];
+        for (name, end) in [("source", source), ("target", target)] {
+            object[name] = json!({ "ip": address(end) });
+            if has_ports {
+                object[name]["port"] = end.port.into();
+            }
+        }
     }
     if !rule.metadata.is_empty() {
         let mut metadata: Map<String, Value> = Map::new();

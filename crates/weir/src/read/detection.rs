@@ -1,7 +1,6 @@
 //! Captures through the detector, and what it finds to a file of EVE's events.
 
 mod checksums;
-mod chunks;
 mod ended;
 mod excepted;
 mod fate;
@@ -37,7 +36,6 @@ use super::exception::{Cause, Fate};
 use super::layers::{Layer, Layers};
 use super::stats::Counts;
 pub use checksums::Checksums;
-use chunks::Chunks;
 use held::HeldOddity;
 pub use options::Options;
 use waiting::Waiting;
@@ -101,10 +99,6 @@ struct Look<W> {
     /// Alerts about streams that wait until the receiver has acknowledged what they are about,
     /// by flow.
     held: HashMap<u64, Vec<Held>>,
-    /// How far streams were looked at, by flow and whether the client says it; and that of the
-    /// packet at hand, where it is looked at now.
-    chunks: HashMap<(u64, bool), Chunks>,
-    chunk: Option<u32>,
     /// What was told of transactions with the packet at hand.
     units: Vec<UnitRecord>,
     /// Events of messages that wait to be acknowledged.
@@ -203,8 +197,6 @@ impl<W: Write> Detection<W> {
             rules_read: [0; 3],
             last: Time::default(),
             held: HashMap::new(),
-            chunks: HashMap::new(),
-            chunk: None,
             units: Vec::new(),
             odd: HashMap::new(),
             waiting: Waiting::default(),
@@ -341,7 +333,6 @@ impl<W: Write> Look<W> {
             alerts.clear();
         }
         let is_dropped = is_dropped && !is_let_pass;
-        self.note_chunks(layer, &packet);
         self.is_passed = self.detector.is_passed();
         if !self.held.is_empty() {
             self.answer_held();

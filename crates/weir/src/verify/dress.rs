@@ -92,6 +92,11 @@ impl Dress {
         if !self.has_metadata {
             event.remove("metadata");
         }
+        // Suricata counts here what a kernel or a card lets by, and reading captures has neither.
+        let flow = event.get_mut("flow").and_then(|it| it.get_mut("bypassed"));
+        if let Some(bypassed) = flow.and_then(Value::as_object_mut) {
+            bypassed.values_mut().for_each(|it| *it = 0.into());
+        }
         if self.has_version {
             event.insert("suricata_version".into(), "8.0.7".into());
         }

@@ -205,16 +205,25 @@ pub(crate) fn suricata(name: &str, yaml: &str, capture: &Path) -> Option<String>
 
 /// The same with rules.
 pub(crate) fn suricata_with(name: &str, yaml: &str, rules: &str, capture: &Path) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(capture, folder.path().join("in.pcap")).unwrap();
+    fs::write(folder.path().join("suricata.yaml"), yaml).unwrap();
+    fs::write(folder.path().join("test.rules"), rules).unwrap();
+    suricata_in(name, folder.path(), "")
+}
+
+/// The same with what is in `folder`: `in.pcap`, `suricata.yaml`, `test.rules`, and what those name.
+pub(crate) fn suricata_in(name: &str, folder: &Path, arguments: &str) -> Option<String> {
     let root = suricata_root()?;
     let name = format!("{name}-{}", std::process::id());
     let inside = root.join(&name);
     fs::create_dir_all(&inside).unwrap();
-    fs::copy(capture, inside.join("in.pcap")).unwrap();
-    fs::write(inside.join("suricata.yaml"), yaml).unwrap();
-    fs::write(inside.join("test.rules"), rules).unwrap();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), inside.join(entry.file_name())).unwrap();
+    }
     let line = format!(
-        "cd /{name} && exec suricata -c suricata.yaml -S test.rules -l . -k none \
-         --runmode single -r in.pcap"
+        "cd /{name} && rm -f eve.json && exec suricata -c suricata.yaml -S test.rules -l . -k none \
+         --runmode single -r in.pcap {arguments}"
     );
     let output = Command::new("chroot").arg(&root).args(["sh", "-c", &line]).output().unwrap();
     let eve = fs::read_to_string(inside.join("eve.json"));

@@ -19,6 +19,7 @@ mod fastpath_captures;
 mod frames;
 mod init;
 mod judged;
+mod judged_actions;
 mod judged_states;
 mod language;
 mod modes;

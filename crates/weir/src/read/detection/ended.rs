@@ -42,7 +42,6 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&record.view);
         self.noted = record.marks.as_deref().cloned().map(eve::noted).unwrap_or_default();
         self.sent.remove(&id);
-        [false, true].iter().for_each(|it| _ = self.chunks.remove(&(id, *it)));
         self.tell_held_of(&record.view);
         self.tell_odd_late(id, record.vlans);
         let exception = self.exceptions.remove(&id);

@@ -96,18 +96,19 @@ impl<W: Write> Look<W> {
             Decision::Drop { rule } | Decision::Reject { rule } if decides => Some(rule),
             _ => None,
         };
-        let is_dropper = |it: &&Alert| {
-            it.blocked != Blocked::No && dropper.is_none_or(|dropper| it.rule == dropper)
-        };
+        // The first of those that are told.
+        let is_dropper = |it: &&Alert| it.blocked != Blocked::No;
         let object = match (alerts.iter().find(is_dropper), dropper) {
             (Some(alert), _) => Some(sink::alert_object(alert, &self.rules)),
             // Its alert was held back, by a threshold or for being one too many.
-            (None, Some(rule)) => {
-                Some(sink::rule_object(self.rules.rule(rule), true, &self.rules))
-            }
+            (None, Some(rule)) => Some(sink::rule_object(self.rules.rule(rule), true, &self.rules)),
             (None, None) => None,
         };
-        object.map(|it| event.insert("alert".into(), it));
+        if let Some(mut object) = object {
+            // What a rule says of itself its alert tells.
+            object.as_object_mut().map(|it| it.remove("metadata"));
+            event.insert("alert".into(), object);
+        }
         event.insert("verdict".into(), self.verdict(fate, false, alerts, layer));
         self.push(event);
     }

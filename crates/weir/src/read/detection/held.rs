@@ -20,10 +20,6 @@ pub(super) const FLOW_TIMEOUT: &str = "stream (flow timeout)";
 /// Of a flow so much waits that is odd, at most; what is beyond is told at once.
 const ODD_MAX: usize = 1 << 10;
 
-/// Applications whose streams Suricata looks at in chunks although it knows them: their parsers ask
-/// for no look of their own, or, as that of HTTP, at the end of a message.
-const IN_CHUNKS: [&str; 3] = ["ftp", "smb", "http"];
-
 /// What is odd about a message that nobody has acknowledged.
 pub(super) struct HeldOddity {
     to_server: bool,
@@ -101,13 +97,12 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&view);
         let Some(held) = self.held.remove(&id) else { return };
         let (mut left, mut told) = (Vec::new(), Vec::new());
-        let application = self.flows.application(&self.detector, packet);
-        let is_known = application.is_some_and(|it| !IN_CHUNKS.contains(&it));
-        let (chunk, is_opaque) = (self.chunk, self.detector.is_opaque());
+        let looked_at = self.flows.looked_at(&self.detector, packet);
+        let is_opaque = self.detector.is_opaque();
         for mut one in held {
             let rule = self.rules.rule(one.alert.rule);
-            let is_raw = !is_known && rule.is_of_stream();
-            let is_due = chunk.is_some_and(|it| it.wrapping_sub(one.end) as i32 >= 0)
+            let is_of_bytes = rule.is_of_stream();
+            let is_due = looked_at.is_none_or(|it| it.wrapping_sub(one.end) as i32 >= 0)
                 || is_behind
                 || has_reset;
             if one.alert.flow.to_server != view.to_server {
@@ -121,7 +116,7 @@ impl<W: Write> Look<W> {
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
-            } else if (one.is_acknowledged || has_reset) && (is_due || !is_raw) {
+            } else if (one.is_acknowledged || has_reset) && (is_due || !is_of_bytes) {
                 told.push(Alert { flow: view, time: self.last, ..one.alert });
             } else {
                 left.push(one);
