@@ -424,13 +424,16 @@ impl Conversation {
 
     /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that
     /// were seen from their beginning count from the last multiple.
-    pub(crate) fn sizes(&self) -> [u64; 2] {
+    pub(crate) fn sizes(&self) -> Option<[u64; 2]> {
         let [client, server] = &self.streams;
+        if !client.has_begun() && !server.has_begun() {
+            return None;
+        }
         let seen = |stream: &Stream| match stream.window() {
             (window, before) if stream.has_begun() => before + window.len() as u64 + 1,
             _ => 0,
         };
-        self.acceptance.used().unwrap_or_else(|| [seen(client), seen(server)])
+        self.acceptance.used().or_else(|| Some([seen(client), seen(server)]))
     }
 
     /// What is spoken, once it is known.

@@ -46,6 +46,8 @@ pub(crate) struct View<'a> {
     pub(crate) closing: Closing,
     /// Its payload is encrypted, or a packet, and not looked at.
     pub(crate) is_opaque: bool,
+    /// More of its side's stream is looked at with it, though it brings nothing itself.
+    pub(crate) has_stream: bool,
     /// What it belongs to, of all that rules have watched.
     pub(crate) signs: Signs,
     /// What the RDMA operation is that it is looked at as a piece of.
@@ -169,6 +171,7 @@ impl<'a> View<'a> {
             port: None,
             is_spoiled: false,
             is_refused: false,
+            has_stream: false,
             closing: Closing::None,
             is_opaque: false,
             signs: 0,
@@ -183,7 +186,7 @@ impl<'a> View<'a> {
             Direction::Responder => Gist::TO_CLIENT,
         };
         signs |= if is_established { Gist::ESTABLISHED } else { Gist::NOT_ESTABLISHED };
-        if !self.payload.is_empty() && !self.is_opaque {
+        if self.has_payload() {
             signs |= Gist::PAYLOAD;
         }
         if !self.events.is_empty() {
@@ -193,6 +196,11 @@ impl<'a> View<'a> {
             signs |= Gist::SIGN;
         }
         Gist { signs, source_port: self.source_port, destination_port: self.destination_port }
+    }
+
+    /// Whether rules about payloads look at it.
+    pub(crate) fn has_payload(&self) -> bool {
+        (!self.payload.is_empty() || self.has_stream) && !self.is_opaque
     }
 
     /// Whether the packet is of `protocol`; one of an application is told by its stage instead.
@@ -273,8 +281,7 @@ impl<'a> View<'a> {
             HeaderTest::PayloadLen { numbers, is_there } => {
                 // One that nobody sees has a length, for who does not ask for a payload.
                 let is_length = !is_there && (self.payload.is_empty() || numbers.contain(0));
-                let is_seen = !self.payload.is_empty() && !self.is_opaque;
-                (is_seen || is_length) && numbers.contain(self.payload.len() as u64)
+                (self.has_payload() || is_length) && numbers.contain(self.payload.len() as u64)
             }
             HeaderTest::Ttl(numbers) => numbers.contain(self.parsed.hop_limit.into()),
             HeaderTest::TrafficClass(numbers) => {

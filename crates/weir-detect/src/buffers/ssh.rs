@@ -48,6 +48,12 @@ impl Session {
         told
     }
 
+    /// Whether a side has said its banner, and nothing behind it.
+    pub(crate) fn has_greeted_alone(&self, side: usize) -> bool {
+        let Banner { is_done, held, offer_digest, is_encrypted, .. } = &self.sides[side];
+        *is_done && held.is_empty() && offer_digest.is_empty() && !is_encrypted
+    }
+
     /// Whether all that comes is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.sides.iter().all(|it| it.is_encrypted)

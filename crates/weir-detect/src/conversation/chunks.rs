@@ -2,45 +2,65 @@
 //! acknowledged, and when a side closes (Suricata's `chunk-size`). At those of HTTP also when a
 //! message has ended.
 
-use super::Conversation;
+use super::{Application, Conversation};
 
 /// Bytes of a chunk (Suricata's `toserver-chunk-size`, which it varies by a tenth).
 const CHUNK_LEN: u64 = 2560;
 /// Applications whose streams Suricata looks at in chunks although it knows them: their parsers ask
-/// for no look of their own, or, as that of HTTP, at the end of a message.
-const IN_CHUNKS: [&str; 3] = ["ftp", "smb", "http"];
+/// for no look of their own, or, as those of HTTP and SSH, at the end of a message. With the sides whose
+/// streams they are, the client's first.
+const IN_CHUNKS: [(&str, [bool; 2]); 7] = [
+    ("ftp", [true; 2]),
+    ("smb", [true; 2]),
+    ("http", [true; 2]),
+    ("ssh", [true; 2]),
+    ("modbus", [true, false]),
+    ("nfs", [true, false]),
+    ("mqtt", [false, true]),
+];
 
 /// How far a side's stream was looked at, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunks {
     looked_at: u64,
-    is_closing: bool,
+    is_at_once: bool,
     /// Where a message ended last.
     message_end: Option<u64>,
 }
 
-/// Whether a stream in which this is spoken is looked at in chunks.
-pub(crate) fn is_in_chunks(application: Option<&str>) -> bool {
-    application.is_none_or(|it| IN_CHUNKS.contains(&it))
+/// Whether a side's stream in which this is spoken is looked at in chunks.
+pub(crate) fn is_in_chunks(application: Option<&str>, side: usize) -> bool {
+    application.is_none_or(|spoken| IN_CHUNKS.iter().any(|it| it.0 == spoken && it.1[side]))
 }
 
 impl Conversation {
-    /// A packet of a side comes, which closes it or not, when so many of its bytes are
-    /// acknowledged: up to which of them rules about bytes have looked with it.
-    pub(crate) fn look_through(&mut self, side: usize, acknowledged: u64, closes: bool) -> u64 {
+    /// A packet of a side comes when so many of its bytes are acknowledged: up to which of them
+    /// rules about bytes have looked before, and with it. From one on they do at once: it closes
+    /// the side, or it is known what is spoken.
+    pub(crate) fn look_through(
+        &mut self,
+        side: usize,
+        acknowledged: u64,
+        is_at_once: bool,
+    ) -> (u64, u64) {
         let chunks = &mut self.chunks[side];
-        chunks.is_closing |= closes;
+        let before = chunks.looked_at;
+        chunks.is_at_once |= is_at_once;
         let is_new = |end: u64| end > chunks.looked_at && end <= acknowledged;
         let is_much = acknowledged >= chunks.looked_at + CHUNK_LEN;
-        if chunks.is_closing || is_much || chunks.message_end.is_some_and(is_new) {
+        if chunks.is_at_once || is_much || chunks.message_end.is_some_and(is_new) {
             chunks.looked_at = chunks.looked_at.max(acknowledged);
         }
-        chunks.looked_at
+        (before, chunks.looked_at)
     }
 
-    /// Notes that a side's message has ended with what it has said, if one has.
+    /// Notes that a side's message has ended with what it has said, if one has; of SSH its banner.
     pub(crate) fn note_message_end(&mut self, side: usize) {
-        if self.is_between_messages(side) {
+        let has_ended = match &self.application {
+            Application::Ssh(session) => session.has_greeted_alone(side),
+            _ => self.is_between_messages(side),
+        };
+        if has_ended {
             self.chunks[side].message_end = Some(self.streams[side].len());
         }
     }

@@ -41,14 +41,20 @@ impl Evaluator {
         }
     }
 
-    /// How far the stream of a packet's side has come with it, for who waits.
-    pub(super) fn hear_stream(&mut self, flow: &mut Flow, direction: Direction, view: &View<'_>) {
+    /// How far the stream of a packet's side has come with it, for who waits. Whether rules about
+    /// bytes look at more of it now.
+    pub(super) fn hear_stream(
+        &mut self,
+        flow: &mut Flow,
+        direction: Direction,
+        view: &View<'_>,
+    ) -> bool {
         self.heard = None;
         self.is_heard_out = false;
         if !self.limits.waits_for_acknowledgment || !view.is_tcp() {
-            return;
+            return false;
         }
-        let Some(conversation) = &mut flow.conversation else { return };
+        let Some(conversation) = &mut flow.conversation else { return false };
         let side = direction.index();
         let (length, acknowledged) = conversation.heard(side);
         // With what is no part of the connection nothing takes effect.
@@ -57,13 +63,16 @@ impl Evaluator {
             Closing::None if view.is_refused => 0,
             Closing::None | Closing::Behind => acknowledged,
         };
-        let closes = view.closes() && !view.is_refused;
-        let looked_at = match is_in_chunks(flow.told.application) {
-            true => conversation.look_through(side, acknowledged, closes),
-            false => acknowledged,
+        let closes = match flow.session.as_ref().filter(|it| it.state().is_some()) {
+            // As far as both ends are, which is more than a FIN says.
+            Some(session) => session.is_replaceable(),
+            None => view.closes() && !view.is_refused,
         };
+        let is_at_once = closes || !is_in_chunks(flow.told.application, side);
+        let (before, looked_at) = conversation.look_through(side, acknowledged, is_at_once);
         self.heard = Some(HeardStream { length, acknowledged, looked_at });
         self.is_heard_out = view.payload.is_empty() && acknowledged >= length;
+        looked_at > before
     }
 
     /// Notes that the packet's side has ended a message with it, if it has.

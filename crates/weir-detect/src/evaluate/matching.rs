@@ -147,8 +147,10 @@ impl Evaluator {
             && rule.tests.iter().all(|test| view.holds(test))
             && (rule.flow_counts.is_empty() || !view.is_piece())
             && rule.flow_counts.iter().all(|it| it.holds(flow.counted(it.what, scene.now)))
-            && (rule.stream_sizes.is_empty() || view.is_tcp())
-            && rule.stream_sizes.iter().all(|it| it.holds(scene.stream_sizes))
+            && (rule.stream_sizes.is_empty()
+                || scene
+                    .stream_sizes
+                    .is_some_and(|sizes| rule.stream_sizes.iter().all(|it| it.holds(sizes))))
             && rule
                 .bits
                 .iter()

@@ -178,8 +178,8 @@ struct Scene<'a> {
     speech: Speech,
     /// The same, as rules about packets hear of it.
     speech_heard: Speech,
-    /// Bytes of the two sides' streams so far, SYNs counted as one.
-    stream_sizes: [u64; 2],
+    /// Bytes of the two sides' streams so far, SYNs counted as one; `None`: nobody follows them.
+    stream_sizes: Option<[u64; 2]>,
     /// With this packet it is decided what its side speaks.
     is_decided: bool,
 }
@@ -212,7 +212,7 @@ impl<'a> Scene<'a> {
         }
         let (stream_sizes, speech) = match &flow.conversation {
             Some(conversation) => (conversation.sizes(), conversation.speech()),
-            None => ([0; 2], Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
+            None => (None, Speech::of(application.map_or(Speaks::Failed, Speaks::Is))),
         };
         let speech_heard = match &flow.conversation {
             Some(conversation) if waits => conversation.speech_heard(),
@@ -380,7 +380,8 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
-        self.hear_stream(flow, direction, view);
+        let has_stream = self.hear_stream(flow, direction, view);
+        let view = &View { has_stream, ..*view };
         let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
         let mut decision = Decision::Pass;
@@ -440,6 +441,9 @@ impl Evaluator {
         let bare = scene.rules.bare();
         let gist = view.gist(scene.direction, flow.is_established);
         bare.of_packets(view, gist, candidates);
+        if view.is_tcp() && !progress.is_part {
+            bare.of_streams(gist, candidates);
+        }
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }
@@ -464,7 +468,7 @@ impl Evaluator {
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
                 true => rule.is_of_spoken() || is_udp || needs_packet,
-                _ if rule.has_payload() && view.payload.is_empty() => false,
+                _ if rule.has_payload() && !view.has_stream && view.payload.is_empty() => false,
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
                 false => needs_packet || is_alone(rule) || !rule.has_payload(),
             };

@@ -100,7 +100,7 @@ fn settle(rule: &mut Rule) -> Result<(), Refused> {
         if rule.header.protocol == Protocol::TcpStream {
             rule.header.protocol = Protocol::Tcp;
         }
-        if rule.flow.only_stream.take_if(|it| *it).is_some() {
+        if rule.flow.only_stream.take().is_some() {
             (rule.needs_packet, rule.needs_stream) = (true, false);
         }
     }

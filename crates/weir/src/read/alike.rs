@@ -11,6 +11,8 @@ use super::layers::Layer;
 
 /// Where IPv4's header names what it carries (RFC 791 s3.1).
 const PROTOCOL_OFFSET: usize = 9;
+/// Where IPv6's header has its hop limit (RFC 8200 s3).
+const HOP_LIMIT_OFFSET: usize = 7;
 /// Labels of MPLS.
 const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 /// What stands before IPv6, where Teredo's sender proves who it is (RFC 4380 s5.1.1).
@@ -78,20 +80,28 @@ fn is_known(parsed: &Parsed) -> bool {
 }
 
 /// Whether Suricata does not look at what a datagram carries, which begins at `start`: behind
-/// Teredo's authentication, and labels in a frame of VXLAN.
+/// Teredo's authentication, or without hops, and labels in a frame of VXLAN.
 pub(super) fn is_closed(outer: &Layer<'_>, start: usize, source: &str) -> bool {
     let payload = outer.parsed.payload(outer.bytes);
     let kind = outer.bytes.get(start + 12..start + 14);
     match source {
-        "teredo tunnel" => payload.starts_with(&TEREDO_AUTHENTICATION),
+        "teredo tunnel" => {
+            let has_no_hops = outer.bytes.get(start + HOP_LIMIT_OFFSET) == Some(&0);
+            payload.starts_with(&TEREDO_AUTHENTICATION) || has_no_hops
+        }
         "vxlan encapsulation" => LABELS.iter().any(|it| kind == Some(it)),
         _ => false,
     }
 }
 
-/// Whether rules look at no payload of a datagram, because they look at the IP packet in it, which
-/// begins with `link`'s header.
-pub(super) fn is_carrier(outer: &Parsed, inner: &[u8], link: Link) -> bool {
+/// Whether rules look at no payload of a datagram, because it is decoded what is in it, which begins
+/// with `link`'s header.
+pub(super) fn is_carrier(outer: &Parsed, inner: &[u8], link: Link, source: &str) -> bool {
     let network = tags::look_behind(inner, link, inner.len() as u32).parsed.network;
-    outer.protocol == protocol::UDP && matches!(network, Network::Ipv4 | Network::Ipv6)
+    let is_decoded = match network {
+        Network::Ipv4 | Network::Ipv6 => true,
+        Network::Arp => source == "geneve encapsulation",
+        _ => false,
+    };
+    outer.protocol == protocol::UDP && is_decoded
 }

@@ -336,7 +336,7 @@ impl<W: Write> Look<W> {
         self.is_passed = self.detector.is_passed();
         if !self.held.is_empty() {
             self.answer_held();
-            self.acknowledge(layer, &packet);
+            self.acknowledge(layer, &packet, &mut alerts);
             if !self.late_texts.is_empty() {
                 self.noted = self.noted_of(&packet);
             }

@@ -225,7 +225,8 @@ impl Layers {
         }
         let end = parsed.end as usize;
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
-            layer.is_carrier = self.knows_no_more && alike::is_carrier(&parsed, inner, link);
+            layer.is_carrier =
+                self.knows_no_more && alike::is_carrier(&parsed, inner, link, source);
             self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);
         }
     }

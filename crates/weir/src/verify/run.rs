@@ -299,15 +299,15 @@ fn choose(events: &mut Events, case: &Case, types: &[Value]) {
 }
 
 /// Applications that are not looked for, or not taken apart. Where a test has no settings, those of
-/// Suricata count.
+/// Suricata count; what settings do not speak of is as its program has it.
 fn application_choice(case: &Case) -> ApplicationChoice {
-    const OFF_BY_SURICATA: [&str; 4] = ["dnp3", "enip", "modbus", "pgsql"];
+    const OFF_BY_SETTINGS: [&str; 4] = ["dnp3", "enip", "modbus", "pgsql"];
+    const OFF_BY_PROGRAM: [&str; 2] = ["dnp3", "modbus"];
     let mut choice = ApplicationChoice::default();
-    if !case.has_settings {
-        let is_silent = |it: &&&str| case.setting(&format!("{PROTOCOLS}.{it}.enabled")).is_none();
-        for name in OFF_BY_SURICATA.iter().filter(is_silent) {
-            choice.limit(name, [true, true], Wanted::Nothing);
-        }
+    let off = if case.has_settings { &OFF_BY_PROGRAM[..] } else { &OFF_BY_SETTINGS };
+    let is_silent = |it: &&&str| case.setting(&format!("{PROTOCOLS}.{it}.enabled")).is_none();
+    for name in off.iter().filter(is_silent) {
+        choice.limit(name, [true, true], Wanted::Nothing);
     }
     for key in case.settings.keys() {
         let Some(rest) = key.strip_prefix(PROTOCOLS).and_then(|it| it.strip_prefix('.')) else {

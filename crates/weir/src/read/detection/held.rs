@@ -86,8 +86,13 @@ impl<W: Write> Look<W> {
     }
 
     /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
-    /// the sender's next packet.
-    pub(super) fn acknowledge(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
+    /// the sender's next packet, which `alerts` are about; each rule once.
+    pub(super) fn acknowledge(
+        &mut self,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        alerts: &mut Vec<Alert>,
+    ) {
         let (is_behind, has_reset) = (self.detector.is_behind_end(), self.detector.has_reset());
         if self.detector.is_ignored() && !is_behind {
             return;
@@ -129,6 +134,7 @@ impl<W: Write> Look<W> {
         told.retain(|it| {
             !self.rules.rule(it.rule).is_of_stream() || seen.insert((it.rule, it.is_other_way))
         });
+        alerts.retain(|it| it.is_stream || !seen.contains(&(it.rule, it.is_other_way)));
         let passed_by = self.detector.passed_by();
         told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
         self.cut(&mut told);
