@@ -537,7 +537,7 @@ impl Detector {
         self.is_again = is_again;
     }
 
-    /// Looks at a packet that belongs to no flow.
+    /// Looks at a packet that belongs to no flow: rules that ask something of one do not match.
     pub fn inspect_alone(
         &mut self,
         now: Time,
@@ -545,7 +545,9 @@ impl Detector {
         alerts: &mut Alerts,
     ) -> Decision {
         let mut slot = FlowSlot::default();
+        self.evaluator.is_alone = true;
         let decision = self.inspect(now, &mut slot, Direction::Initiator, packet, alerts);
+        self.evaluator.is_alone = false;
         self.release(slot);
         decision
     }

@@ -6,9 +6,9 @@ use super::{Application, Conversation};
 
 /// Bytes of a chunk (Suricata's `toserver-chunk-size`, which it varies by a tenth).
 const CHUNK_LEN: u64 = 2560;
-/// Applications whose streams Suricata looks at in chunks although it knows them: their parsers ask
-/// for no look of their own, or, as those of HTTP and SSH, at the end of a message. With the sides whose
-/// streams they are, the client's first.
+/// Applications whose streams Suricata looks at in chunks although it knows them, and the sides of
+/// which it does: the client's first. That of HTTP asks for a look at the end of a message, that of
+/// SSH behind its banner, the others never.
 const IN_CHUNKS: [(&str, [bool; 2]); 7] = [
     ("ftp", [true; 2]),
     ("smb", [true; 2]),
@@ -35,8 +35,8 @@ pub(crate) fn is_in_chunks(application: Option<&str>, side: usize) -> bool {
 
 impl Conversation {
     /// A packet of a side comes when so many of its bytes are acknowledged: up to which of them
-    /// rules about bytes have looked before, and with it. From one on they do at once: it closes
-    /// the side, or it is known what is spoken.
+    /// rules about bytes have looked before, and with it. From one on they do at once: the
+    /// connection is closing, or what is spoken is not looked at in chunks.
     pub(crate) fn look_through(
         &mut self,
         side: usize,

@@ -41,7 +41,9 @@ impl Detector {
             }
         };
         if let Some(mut before) = before {
-            before.cut_request();
+            if let Some(number) = before.cut_request() {
+                flow.told.transactions = flow.told.transactions.max(number + 1);
+            }
             tell(flow, (before.records(limits.http_headers), before.end().records));
             let session = before.session_record(true, [true; 2]);
             let protocol = flow.told.protocol;

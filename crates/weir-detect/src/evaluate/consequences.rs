@@ -16,10 +16,10 @@ use crate::packet::View;
 use crate::rdma::remote_key;
 use crate::record::DropRecord;
 use crate::rule::{
-    Action, Amount, BitScope, BitTest, BitVerb, FlowTest, Protocol, Rule, RuleIndex, Scope,
-    Threshold, ThresholdKind, Track, Untold,
+    Action, Amount, BitScope, BitTest, BitVerb, Protocol, Rule, RuleIndex, Scope, Threshold,
+    ThresholdKind, Track, Untold,
 };
-use crate::ruleset::{RuleSet, is_of_ends};
+use crate::ruleset::RuleSet;
 use crate::state::Verdict;
 use crate::value::Object;
 
@@ -124,12 +124,19 @@ impl Evaluator {
         self.puts_off = self.is_put_off(&sight);
         self.keep_captured(flow, scene);
         self.sets.commit();
-        self.keep_replaced((rule, index), sight);
+        if !self.is_let_pass(index) {
+            self.keep_replaced((rule, index), sight);
+        }
         self.put_bits((rule, index), flow, scene);
         if rule.bypasses && !self.put_off(flow, scene.direction, Effect::Bypass) {
             flow.is_bypassed = true;
         }
         flow.told.is_untold |= rule.untold == Some(Untold::Flow);
+    }
+
+    /// Whether a rule before this one lets the packet at hand pass.
+    pub(super) fn is_let_pass(&self, index: RuleIndex) -> bool {
+        self.passes.is_some() && index > self.passer
     }
 
     /// Thresholds, alert and action of a rule that matched, unless one before it lets the packet
@@ -143,12 +150,12 @@ impl Evaluator {
         decision: &mut Decision,
     ) {
         self.puts_off = self.is_put_off(&sight);
-        if self.passes.is_some() && index > self.passer {
+        if self.is_let_pass(index) {
             return;
         }
         self.is_rated = false;
         let (verdict, action) = match rule.is_suppressed(scene) {
-            // It counts for nothing, and is done each time (docs/adr/0304).
+            // It counts for nothing (docs/adr/0304), and is done as beyond a limit.
             true => (Verdict::Silent, rule.action),
             false => self.counted((rule, index), flow, scene),
         };
@@ -165,7 +172,10 @@ impl Evaluator {
         let blocked = match action {
             // Until its time is over only flows pass, from their next packet on.
             Action::Pass if verdict == Verdict::Silent => {
-                flow.is_passed |= is_of_flow && self.puts_off.is_none();
+                if is_of_flow && self.puts_off.is_none() {
+                    flow.pass_instead(index);
+                    flow.is_passed = true;
+                }
                 return;
             }
             Action::Pass => {
@@ -197,14 +207,22 @@ impl Evaluator {
                 flow.drop_by(index, &self.limits);
             }
             self.withholds |= !is_of_flow && sight.is_stream;
-            // The first of them in their order, whichever is looked at first.
-            let is_first = match *decision {
-                Decision::Drop { rule } | Decision::Reject { rule } => index < rule,
-                _ => *decision == Decision::Pass,
+            if index < self.passer {
+                // What it drops is not let pass for the rest of its flow either.
+                self.passes = self.passes.map(|_| false);
+            }
+            // The first of them in their order, whichever is looked at first; but who is to be
+            // answered is, whoever else drops.
+            let new = blocked.decision(index);
+            let is_first = match (*decision, new) {
+                (Decision::Drop { rule }, Decision::Drop { .. })
+                | (Decision::Reject { rule }, Decision::Reject { .. }) => index < rule,
+                (Decision::Reject { .. } | Decision::Unseen(_), _) => false,
+                _ => true,
             };
             if is_first {
                 self.by_rate = self.is_rated;
-                *decision = blocked.decision(index);
+                *decision = new;
             }
         }
     }
@@ -260,7 +278,8 @@ impl Evaluator {
         self.would_drop.retain(|it| *it < index);
         self.replacements.retain(|it| it.rule <= index);
         let taken_back = alerts.take_back(self.first_alert, |it| it.rule > index);
-        self.counters.alerts -= taken_back as u64;
+        // One that is told both ways was counted once.
+        self.counters.alerts = self.counters.alerts.saturating_sub(taken_back as u64);
         if taken_back > 0 && alerts.len() == self.first_alert {
             flow.told.is_alerted = self.was_alerted;
         }
@@ -597,42 +616,6 @@ impl Rule {
             (it.of_source && it.addresses.contains(scene.view.source))
                 || (it.of_destination && it.addresses.contains(scene.view.destination))
         })
-    }
-
-    /// Whether nothing but addresses, ports and protocol decides.
-    fn is_of_ends(&self) -> bool {
-        let has_bits = match self.header.excepts {
-            true => self.bits.iter().any(BitTest::is_of_each_packet),
-            false => !self.bits.is_empty(),
-        };
-        let are_of_ends =
-            self.tests.is_empty() || self.header.excepts && self.tests.iter().all(is_of_ends);
-        are_of_ends
-            && self.buffers.is_empty()
-            && !has_bits
-            && self.flow == FlowTest::default()
-            && self.flow_counts.is_empty()
-            && self.stream_sizes.is_empty()
-            && self.texts.is_empty()
-    }
-
-    /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
-    /// packet, or at nothing but addresses and ports.
-    fn is_of_flow(&self) -> bool {
-        let is_of_application =
-            self.is_of_messages(false) || (self.is_of_application() && self.is_of_ends());
-        let is_of_what_is_said = is_of_application || self.is_of_decision();
-        is_of_what_is_said || self.is_of_addresses() || self.is_of_ports()
-    }
-
-    /// Whether ports and addresses decide, and neither side nor state.
-    fn is_of_ports(&self) -> bool {
-        use Protocol as P;
-        let is_icmp = matches!(self.protocol(), P::Icmp | P::Icmpv4 | P::Icmpv6);
-        (is_icmp || matches!(self.protocol(), P::Tcp | P::Udp | P::Ip | P::Ipv4 | P::Ipv6))
-            && self.is_of_ends()
-            && self.spoken.is_empty()
-            && (self.filter.is_none() || self.header.excepts)
     }
 }
 

@@ -73,9 +73,13 @@ impl Evaluator {
         let candidates = std::mem::take(&mut self.candidates);
         for index in &candidates {
             let rule = scene.rules.rule(*index);
+            if self.is_let_pass(*index) && !rule.puts_something() {
+                continue;
+            }
             let Some(sight) = sight(rule) else { continue };
             if rule.is_of_addresses() {
                 // It is known that it matches.
+                self.forget_look();
                 self.conclude((rule, *index, sight), flow, scene, alerts, decision);
             } else if self.matches(rule, flow, scene, sight) {
                 // Who waits looks at the stream later, with another packet.
@@ -112,7 +116,8 @@ impl Evaluator {
         let protocol = rule.header.protocol;
         self.counters.evaluations += 1;
         // What most candidates lack first.
-        let may_match = view.is_of(protocol)
+        let may_match = !(self.is_alone && rule.asks_of_flow())
+            && view.is_of(protocol)
             && flow_fits(rule, flow, scene)
             && view.fits(&rule.header, scene.direction == Direction::Responder);
         if !may_match {

@@ -99,6 +99,8 @@ pub(crate) struct Evaluator {
     passes: Option<bool>,
     /// Rules about nothing but addresses that match the packet at hand.
     of_addresses: Vec<RuleIndex>,
+    /// The packet at hand belongs to no flow.
+    pub(crate) is_alone: bool,
     /// No rule is looked at: what is spoken is only told.
     is_mute: bool,
     /// Set where what rules about the stream do waits for its acknowledgment.
@@ -317,6 +319,7 @@ impl Evaluator {
             refused: None,
             by_rate: false,
             is_rated: false,
+            is_alone: false,
             has_room: true,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),
@@ -441,14 +444,15 @@ impl Evaluator {
         let bare = scene.rules.bare();
         let gist = view.gist(scene.direction, flow.is_established);
         bare.of_packets(view, gist, candidates);
-        if view.is_tcp() && !progress.is_part {
+        if view.is_tcp() && !progress.is_part && view.has_payload() {
             bare.of_streams(gist, candidates);
         }
         if let Some(application) = scene.heard {
             bare.of_spoken(application, gist, candidates);
         }
-        self.candidates.extend(bare.of_ends(view.source, view.destination));
-        self.candidates.retain(|it| !scene.rules.rule(*it).is_of_addresses());
+        let of_ends = bare.of_ends(view.source, view.destination);
+        let is_of_packet = |it: &RuleIndex| !scene.rules.rule(*it).is_of_addresses();
+        self.candidates.extend(of_ends.filter(is_of_packet));
         self.candidates.extend_from_slice(&self.of_addresses);
         let is_part = progress.is_part;
         let is_udp = !view.is_tcp();

@@ -57,6 +57,10 @@ impl HeardStream {
     /// No more comes of it.
     pub(crate) const OVER: Self =
         Self { length: u64::MAX, acknowledged: u64::MAX, looked_at: u64::MAX };
+
+    fn is_over(&self) -> bool {
+        self.length == u64::MAX
+    }
 }
 
 impl Flow {
@@ -136,7 +140,7 @@ impl Flow {
                 Effect::Drop(rule) => self.drop_by(rule, limits),
                 Effect::Tag(rule) => self.due_tags.push(rule),
                 // Of what is over nothing more comes that could go by.
-                Effect::Bypass => self.is_bypassed |= heard.length != u64::MAX,
+                Effect::Bypass => self.is_bypassed |= !heard.is_over(),
             }
         }
         later.effects = left;

@@ -50,8 +50,7 @@ pub(crate) use state::{
     Amount, BitScope, BitTest, BitVerb, Counted, FlowCount, FlowTest, Phases, RateFilter,
     StreamSize, Suppression, Threshold, ThresholdKind, Track,
 };
-use step::Step;
-pub(crate) use step::TextTest;
+pub(crate) use step::{Step, TextTest};
 pub(crate) use tag::{Tag, TagLimit, Tagged};
 pub(crate) use units::{Field, UnitTest};
 

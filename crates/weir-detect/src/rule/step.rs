@@ -46,6 +46,16 @@ impl Step {
         }
     }
 
+    /// Whether it leaves something, in a set, a flow or an event.
+    pub(crate) fn puts_something(&self) -> bool {
+        match self {
+            Self::Dataset(_) | Self::Entropy(_) => true,
+            Self::Pcre(pcre) => !pcre.captures.is_empty(),
+            Self::Base64 { then, .. } => then.iter().any(Self::puts_something),
+            _ => false,
+        }
+    }
+
     /// Whether something is written over it.
     pub(crate) fn replaces(&self) -> bool {
         matches!(self, Self::Content(content) if content.replacement.is_some())

@@ -156,6 +156,57 @@ fn a_rule_that_names_exceptions_drops_the_flow_whatever_it_puts() {
     }
 }
 
+#[test]
+fn rules_put_bits_although_one_before_them_lets_the_packet_pass() {
+    let mut bench = inline(
+        "pass udp any any -> any any (content:\"good\"; sid:1;)\n\
+         drop:packet udp any any -> any any (content:\"seen\"; flowbits:set,x; sid:2;)\n\
+         drop:packet udp any any -> any any (content:\"evil\"; flowbits:isset,x; sid:3;)",
+    );
+    assert_eq!(bench.udp(b"evil"), Decision::Pass);
+    assert_eq!(bench.udp(b"good, seen"), Decision::Pass);
+    assert_eq!(bench.alerted(), []);
+    assert!(matches!(bench.udp(b"evil"), Decision::Drop { .. }));
+}
+
+#[test]
+fn what_passes_is_not_written_over() {
+    let mut bench = inline(
+        "pass udp any any -> any any (content:\"good\"; sid:1;)\n\
+         alert udp any any -> any any (content:\"good\"; replace:\"evil\"; sid:2;)",
+    );
+    assert_eq!(bench.udp(b"good"), Decision::Pass);
+    assert_eq!(bench.detector.take_replacements().count(), 0);
+}
+
+#[test]
+fn rules_about_addresses_match_first_and_act_in_their_turn() {
+    // The bit is there for a rule that drops, though that is before the rule that sets it.
+    let set = "alert ip any any -> any any (flowbits:set,x; sid:2;)";
+    let of = |rules: String| Bench::with(&rules, Limits { sees_all: true, ..Limits::default() });
+    let mut bench = of(format!("{set}\ndrop udp any any -> any any (flowbits:isset,x; sid:1;)"));
+    assert!(matches!(bench.udp(b"a"), Decision::Drop { .. }));
+    assert_eq!(bench.alerted(), [1, 2]);
+    // One that lets pass takes its alert back, and leaves the bit.
+    let mut bench = of(format!("{set}\npass udp any any -> any any (content:\"a\"; sid:1;)"));
+    assert_eq!(bench.udp(b"a"), Decision::Pass);
+    assert_eq!(bench.alerted(), []);
+}
+
+#[test]
+fn who_is_to_be_answered_is_whichever_rule_drops_first() {
+    for content in ["http.uri; content:\"evil\"; ", "content:\"GET\"; "] {
+        let drop = match content.starts_with("http") {
+            true => format!("drop http any any -> any any ({content}sid:2;)"),
+            false => format!("drop tcp any any -> any any ({content}sid:2;)"),
+        };
+        let mut bench =
+            inline(&format!("reject tcp any any -> any 80 (content:\"GET\"; sid:1;)\n{drop}"));
+        let request = b"GET /evil HTTP/1.1\r\nHost: good\r\n\r\n";
+        assert!(matches!(bench.client(request), Decision::Reject { .. }), "{content}");
+    }
+}
+
 /// Packets that find their flows by themselves.
 struct Table {
     flows: FlowTable,

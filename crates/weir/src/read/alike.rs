@@ -18,14 +18,33 @@ const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 /// What stands before IPv6, where Teredo's sender proves who it is (RFC 4380 s5.1.1).
 const TEREDO_AUTHENTICATION: [u8; 2] = [0, 1];
 
-/// Takes from `parsed` what Suricata does not find: what stands behind labels that no packet
-/// follows, IPv4 whose options end nowhere, the inside of an authentication header over IPv4,
-/// headers that cannot be, and payloads of protocols that it knows nothing of.
-pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) {
+/// Takes from a packet what Suricata does not find: what stands behind labels that no packet
+/// follows, IP that is no whole packet, IPv4 whose options end nowhere, the inside of an authentication header over IPv4,
+/// headers that cannot be, and payloads of protocols that it knows nothing of. A length in a type's
+/// place is an unknown type to it.
+pub(super) fn know_no_more(layer: &mut Layer<'_>) {
+    let Layer { bytes, link, parsed, events, .. } = layer;
+    events.extend(length_as_type(bytes, *link));
+    events.retain(|it| *it != Event::Ipv6TooSmall);
     let hides = |it: &Event| {
-        matches!(it, Event::MplsRouterAlert | Event::MplsImplicitNull | Event::MplsReserved)
+        use Event as E;
+        let is_label = matches!(it, E::MplsRouterAlert | E::MplsImplicitNull | E::MplsReserved);
+        let is_no_v4 = matches!(
+            it,
+            E::Ipv4TooSmall
+                | E::Ipv4WrongVersion
+                | E::Ipv4HeaderTooSmall
+                | E::Ipv4LengthTooSmall
+                | E::Ipv4Truncated
+        );
+        let is_no_v6 = matches!(it, E::Ipv6TooSmall | E::Ipv6WrongVersion | E::Ipv6Truncated);
+        is_label || is_no_v4 || is_no_v6
     };
-    let is_none = events.contains(&Event::Ipv6WithIcmpv4) || has_broken_options(bytes, parsed);
+    let has_broken_options = has_broken_options(bytes, parsed);
+    if has_broken_options {
+        events.retain(|it| it.name().starts_with("decoder.ipv4."));
+    }
+    let is_none = events.contains(&Event::Ipv6WithIcmpv4) || has_broken_options;
     if events.iter().any(hides) || is_none {
         *parsed = Parsed { link: parsed.link, end: parsed.end, ..Parsed::default() };
         return;
@@ -42,6 +61,20 @@ pub(super) fn know_no_more(bytes: &[u8], parsed: &mut Parsed, events: &[Event]) 
         parsed.payload_offset =
             parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
     }
+}
+
+/// What is odd about a frame that says how long it is where others say what it carries (IEEE
+/// 802.3), behind its tags.
+fn length_as_type(bytes: &[u8], link: Link) -> Option<Event> {
+    const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+    const LENGTH_MAX: u16 = 0x5ff;
+    let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let mut at = 12;
+    let mut unknown = Event::EthernetUnknownType;
+    while link == Link::Ethernet && TAGS.contains(&word(at)?) {
+        (at, unknown) = (at + 4, Event::VlanUnknownType);
+    }
+    (link == Link::Ethernet && word(at)? <= LENGTH_MAX).then_some(unknown)
 }
 
 /// Whether the options of IPv4 end behind their header: it is none for Suricata.

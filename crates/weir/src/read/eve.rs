@@ -91,6 +91,10 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     if matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
         let version = if parsed.network == Network::Ipv4 { 4 } else { 6 };
         event.insert("ip_v".into(), version.into());
+    } else if parsed.rdma.is_none() {
+        // Nobody has an address.
+        let of_ends = ["src_ip", "src_port", "dest_ip", "dest_port", "proto"];
+        event.retain(|name, _| !of_ends.contains(&name.as_str()));
     }
     if layer.link == Link::Ethernet {
         event.insert("ether".into(), ether(parsed));

@@ -182,7 +182,7 @@ impl Layers {
         }
         self.count_layer(&layer);
         if self.knows_no_more {
-            alike::know_no_more(bytes, &mut layer.parsed, &layer.events);
+            alike::know_no_more(&mut layer);
         }
         if !is_too_deep {
             self.inside(now, &mut layer, take);
