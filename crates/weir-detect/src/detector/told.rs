@@ -205,6 +205,11 @@ impl Detector {
         self.evaluator.by_rate
     }
 
+    /// The first in their order of the rules that drop the last packet.
+    pub fn dropper(&self) -> Option<RuleIndex> {
+        self.evaluator.dropper
+    }
+
     /// What is told of a flow's transaction as it stands now, with texts as alerts have them, and
     /// of the files that this side sends with it.
     pub(crate) fn transaction(

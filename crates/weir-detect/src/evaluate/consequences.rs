@@ -59,7 +59,7 @@ impl Evaluator {
         view: &View<'_>,
     ) -> Option<Decision> {
         let is_gone = flow.dropped_by.is_some() || flow.blocked_by.is_some();
-        (self.by_flow, self.by_rate) = (is_gone, false);
+        (self.by_flow, self.by_rate, self.dropper) = (is_gone, false, None);
         self.passed_by = None;
         self.by_sender = self.by_flow && flow.dropped_from == Some(direction);
         self.is_passed = false;
@@ -201,30 +201,45 @@ impl Evaluator {
         }
         self.counters.suppressed += u64::from(!is_told);
         if matches!(blocked, Blocked::Dropped | Blocked::Rejected) {
-            // What follows in a flow that is looked at no further goes on.
-            let ends = is_of_flow && !rule.bypasses;
-            if ends && !self.put_off(flow, scene.direction, Effect::Drop(index)) {
-                flow.drop_by(index, &self.limits);
-            }
-            self.withholds |= !is_of_flow && sight.is_stream;
-            if index < self.passer {
-                // What it drops is not let pass for the rest of its flow either.
-                self.passes = self.passes.map(|_| false);
-            }
-            // The first of them in their order, whichever is looked at first; but who is to be
-            // answered is, whoever else drops.
-            let new = blocked.decision(index);
-            let is_first = match (*decision, new) {
-                (Decision::Drop { rule }, Decision::Drop { .. })
-                | (Decision::Reject { rule }, Decision::Reject { .. }) => index < rule,
-                (Decision::Reject { .. } | Decision::Unseen(_), _) => false,
-                _ => true,
-            };
-            if is_first {
-                self.by_rate = self.is_rated;
-                *decision = new;
-            }
+            self.drop_packet((rule, index, sight), (blocked, is_of_flow), flow, scene, decision);
         }
+    }
+
+    /// A rule drops the packet, and perhaps the rest of its flow.
+    fn drop_packet(
+        &mut self,
+        (rule, index, sight): (&Rule, RuleIndex, Sight<'_>),
+        (blocked, is_of_flow): (Blocked, bool),
+        flow: &mut Flow,
+        scene: &Scene<'_>,
+        decision: &mut Decision,
+    ) {
+        // What follows in a flow that is looked at no further goes on.
+        let ends = is_of_flow && !rule.bypasses;
+        if ends && !self.put_off(flow, scene.direction, Effect::Drop(index)) {
+            flow.drop_by(index, &self.limits);
+        }
+        self.withholds |= !is_of_flow && sight.is_stream;
+        if index < self.passer {
+            // What it drops is not let pass for the rest of its flow either.
+            self.passes = self.passes.map(|_| false);
+        }
+        // The first in their order counts, whichever is looked at first.
+        if self.dropper.is_none_or(|it| index < it) {
+            (self.dropper, self.by_rate) = (Some(index), self.is_rated);
+        }
+        // Who is to be answered is, whoever else drops.
+        let new = blocked.decision(index);
+        *decision = match (*decision, new) {
+            (Decision::Pass, _) | (Decision::Drop { .. }, Decision::Reject { .. }) => new,
+            (Decision::Drop { rule }, Decision::Drop { .. })
+            | (Decision::Reject { rule }, Decision::Reject { .. })
+                if index < rule =>
+            {
+                new
+            }
+            (before, _) => before,
+        };
     }
 
     /// What the rule's thresholds say of one more match, and what is done then.
@@ -287,6 +302,7 @@ impl Evaluator {
             && rule > index
         {
             *decision = Decision::Pass;
+            self.dropper = None;
             flow.pass_instead(index);
         }
     }

@@ -115,6 +115,8 @@ pub(crate) struct Evaluator {
     pub(crate) refused: Option<Unseen>,
     /// The last packet was dropped because a rule matched too often (`rate_filter`).
     pub(crate) by_rate: bool,
+    /// The first in their order of the rules that drop the last packet.
+    pub(crate) dropper: Option<RuleIndex>,
     /// Flows hold less than half of the memory that they may.
     pub(crate) has_room: bool,
     /// What the hosts are that connections are between.
@@ -318,6 +320,7 @@ impl Evaluator {
             is_mute: false,
             refused: None,
             by_rate: false,
+            dropper: None,
             is_rated: false,
             is_alone: false,
             has_room: true,
@@ -422,12 +425,7 @@ impl Evaluator {
         let view = scene.view;
         self.late.clear();
         self.of_packet_too.clear();
-        let of_side = &mut flow.is_looked_at[scene.direction.index()];
-        let is_looked_at = &mut of_side[usize::from(view.is_piece())];
-        self.of_addresses.clear();
-        if !std::mem::replace(is_looked_at, true) {
-            self.look_at_addresses(flow, scene);
-        }
+        self.look_at_addresses(flow, scene);
         self.candidates.clear();
         let Self { candidates, scratch, .. } = self;
         for (key, group) in scene.rules.packet_groups() {
@@ -488,6 +486,11 @@ impl Evaluator {
     /// others, as by Suricata; what they do comes in its turn.
     fn look_at_addresses(&mut self, flow: &mut Flow, scene: &Scene<'_>) {
         let (bare, view) = (scene.rules.bare(), scene.view);
+        self.of_addresses.clear();
+        let of_side = &mut flow.is_looked_at[scene.direction.index()];
+        if std::mem::replace(&mut of_side[usize::from(view.is_piece())], true) {
+            return;
+        }
         self.candidates.clear();
         self.candidates.extend_from_slice(&bare.addresses);
         self.candidates.extend(bare.of_ends(view.source, view.destination));

@@ -19,9 +19,9 @@ const LABELS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 const TEREDO_AUTHENTICATION: [u8; 2] = [0, 1];
 
 /// Takes from a packet what Suricata does not find: what stands behind labels that no packet
-/// follows, IP that is no whole packet, IPv4 whose options end nowhere, the inside of an authentication header over IPv4,
-/// headers that cannot be, and payloads of protocols that it knows nothing of. A length in a type's
-/// place is an unknown type to it.
+/// follows, IP that is no whole packet, IPv4 whose options end nowhere, the inside of an
+/// authentication header over IPv4, headers that cannot be, and payloads of protocols that it knows
+/// nothing of. A length in a type's place is an unknown type to it.
 pub(super) fn know_no_more(layer: &mut Layer<'_>) {
     let Layer { bytes, link, parsed, events, .. } = layer;
     events.extend(length_as_type(bytes, *link));
@@ -127,7 +127,7 @@ pub(super) fn is_closed(outer: &Layer<'_>, start: usize, source: &str) -> bool {
     }
 }
 
-/// Whether rules look at no payload of a datagram, because it is decoded what is in it, which begins
+/// Whether rules look at no payload of a datagram, because what is in it is decoded, which begins
 /// with `link`'s header.
 pub(super) fn is_carrier(outer: &Parsed, inner: &[u8], link: Link, source: &str) -> bool {
     let network = tags::look_behind(inner, link, inner.len() as u32).parsed.network;

@@ -212,7 +212,7 @@ pub(crate) fn suricata_with(name: &str, yaml: &str, rules: &str, capture: &Path)
     suricata_in(name, folder.path(), "")
 }
 
-/// The same with what is in `folder`: `in.pcap`, `suricata.yaml`, `test.rules`, and what those name.
+/// The same with what is in `folder`: `in.pcap`, `suricata.yaml`, `test.rules` and what they name.
 pub(crate) fn suricata_in(name: &str, folder: &Path, arguments: &str) -> Option<String> {
     let root = suricata_root()?;
     let name = format!("{name}-{}", std::process::id());

@@ -92,10 +92,7 @@ impl<W: Write> Look<W> {
         let headers = Headers::of(layer.bytes, &layer.parsed);
         event.insert("drop".into(), sink::drop_object(&headers, reason));
         let decides = matches!(reason, "rules" | "threshold detection_filter");
-        let dropper = match fate {
-            Decision::Drop { rule } | Decision::Reject { rule } if decides => Some(rule),
-            _ => None,
-        };
+        let dropper = self.detector.dropper().filter(|_| decides);
         // The first of those that are told.
         let is_dropper = |it: &&Alert| it.blocked != Blocked::No;
         let object = match (alerts.iter().find(is_dropper), dropper) {
