@@ -1,5 +1,6 @@
 //! What the detector keeps of a flow, in a bounded slab.
 
+mod counts;
 mod later;
 mod notes;
 mod past;

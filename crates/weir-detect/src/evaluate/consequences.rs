@@ -635,26 +635,6 @@ impl Rule {
     }
 }
 
-impl Flow {
-    /// Counts a match towards the next alert, which is `multiplier` times as far off each time.
-    fn backs_off(&mut self, rule: RuleIndex, count: u32, multiplier: u32) -> Verdict {
-        let place = match self.counts.iter().position(|(known, ..)| *known == rule) {
-            Some(place) => place,
-            None => {
-                self.counts.push((rule, 0, count));
-                self.counts.len() - 1
-            }
-        };
-        let (_, matches, next) = &mut self.counts[place];
-        *matches = matches.saturating_add(1);
-        if *matches < *next {
-            return if *matches == 1 { Verdict::NoMatch } else { Verdict::Silent };
-        }
-        *next = next.saturating_mul(multiplier.max(2));
-        Verdict::Alert
-    }
-}
-
 /// Whose bit it is; a pair is one in either order.
 fn hosts(scope: BitScope, view: &View<'_>) -> (u128, u128) {
     let (source, destination) = (view.source, view.destination);
