@@ -96,7 +96,7 @@ impl Walk {
                 0x894f => return self.nsh(inner),
                 // Bridging and RoCE are known, lengths are no type.
                 0x6558 | 0x8915 | 0x0000..0x0600 => return,
-                _ if unknown == Event::VntagUnknownType => {
+                _ if matches!(unknown, Event::VntagUnknownType | Event::VlanUnknownType) => {
                     return self.0.extend([unknown, Event::EthernetUnknownType]);
                 }
                 _ => return self.0.push(unknown),

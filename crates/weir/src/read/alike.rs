@@ -65,16 +65,18 @@ pub(super) fn know_no_more(layer: &mut Layer<'_>) {
 
 /// What is odd about a frame that says how long it is where others say what it carries (IEEE
 /// 802.3), behind its tags.
-fn length_as_type(bytes: &[u8], link: Link) -> Option<Event> {
+fn length_as_type(bytes: &[u8], link: Link) -> Vec<Event> {
     const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
     const LENGTH_MAX: u16 = 0x5ff;
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let is_tag = |at: usize| word(at).is_some_and(|it| TAGS.contains(&it));
     let mut at = 12;
-    let mut unknown = Event::EthernetUnknownType;
-    while link == Link::Ethernet && TAGS.contains(&word(at)?) {
-        (at, unknown) = (at + 4, Event::VlanUnknownType);
+    while is_tag(at) {
+        at += 4;
     }
-    (link == Link::Ethernet && word(at)? <= LENGTH_MAX).then_some(unknown)
+    let is_length = link == Link::Ethernet && word(at).is_some_and(|it| it <= LENGTH_MAX);
+    let unknown = [Event::EthernetUnknownType, Event::VlanUnknownType];
+    unknown[..if at == 12 { 1 } else { 2 }].iter().filter(|_| is_length).copied().collect()
 }
 
 /// Whether the options of IPv4 end behind their header: it is none for Suricata.
