@@ -1,6 +1,8 @@
 //! Debian packages that a task needs: installs what is missing, says what cannot be had, goes on.
 //! What then cannot be run says so itself.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -288,7 +290,11 @@ fn fetch(name: &str, file: &str, script: &str) {
 /// system has.
 fn install_suricata() {
     let folder = cache("suricata");
-    if folder.join("usr/bin/suricata").is_file() || !is_root() {
+    if !is_root() {
+        return;
+    }
+    if folder.join("usr/bin/suricata").is_file() {
+        write_starter(&folder);
         return;
     }
     println!("installing Suricata of Debian's unstable suite into {}", folder.display());
@@ -296,6 +302,30 @@ fn install_suricata() {
     debootstrap.args(["--variant=minbase", "--include=suricata", "sid"]).arg(&folder);
     if !debootstrap.stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
         println!("could not be had, and what is measured beside it will be left out: Suricata");
+        return;
+    }
+    write_starter(&folder);
+}
+
+/// Writes a script beside that Suricata which starts it outside of its root, with its own loader,
+/// libraries and settings: so it reads any file, as `weir verify --beside` wants it.
+fn write_starter(root: &Path) {
+    let script = r#"#!/bin/sh
+root=$(dirname "$(readlink -f "$0")")
+libraries=$root/usr/lib/$(uname -m)-linux-gnu
+export MAGIC="$root/usr/lib/file/magic.mgc"
+case " $* " in *" -c "*) ;; *) set -- -c "$root/etc/suricata/suricata.yaml" "$@" ;; esac
+exec "$libraries"/ld-linux*.so.* --library-path "$libraries:$libraries/blas" \
+    "$root/usr/bin/suricata" "$@" \
+    --set classification-file="$root/etc/suricata/classification.config" \
+    --set reference-config-file="$root/etc/suricata/reference.config"
+"#;
+    let place = root.join("suricata");
+    let written = fs::write(&place, script);
+    let allowed = fs::Permissions::from_mode(0o755);
+    let written = written.and_then(|()| fs::set_permissions(&place, allowed));
+    if let Err(error) = written {
+        println!("cannot write {}: {error}", place.display());
     }
 }
 

@@ -1,25 +1,36 @@
 //! `weir verify`: others' tests of detection.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::print_json;
 use crate::verify;
+use crate::verify::beside::{self, BesideReport, Compared};
 
 const HELP: &str = "\
 DIR is a folder of tests as suricata-verify has them, or one test: test.yaml, rules, a capture, and
 the part of suricata.yaml that the test needs. Each test runs in a detector of its own. Commands of
 the shell that a test holds are run, in a folder for what it makes: look at strangers' tests first.
 
-Example:
+With --beside a Suricata runs each test as well, and what one of the two tells and the other does
+not is printed; what the tests check is not looked at. Tests with a command of their own are left
+out. Identifiers that each program chooses are not compared: flow_id, community_id, ether,
+pcap_filename and the time of a flow's event.
+
+Examples:
   weir verify suricata-verify/tests --json | jq '.cases[] | select(.result != \"passed\")'
+  weir verify my-tests --beside suricata
 
 Exit codes:
-  0  every test passed, or is not for us
-  1  some failed, or there are none
+  0  every test passed, or is not for us; with --beside, nothing differs
+  1  some failed, or there are none; with --beside, something differs
   2  the command line is wrong";
+
+/// Differences of a test that are printed.
+const SHOWN_MAX: usize = 20;
 
 /// Arguments of `weir verify`.
 #[derive(Debug, Args)]
@@ -28,6 +39,9 @@ pub struct VerifyArgs {
     /// A folder of tests, or a test
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+    /// Run each test in this Suricata as well, and print how the events differ
+    #[arg(long, value_name = "PROGRAM")]
+    pub beside: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
@@ -38,6 +52,9 @@ pub struct VerifyArgs {
 /// # Errors
 /// The folder cannot be read.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    if let Some(program) = &args.beside {
+        return beside(args, program);
+    }
     let report = verify::run(&args.folder)?;
     if args.json {
         print_json(&report)?;
@@ -49,4 +66,31 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
+    let tell = |it: &Compared| {
+        if args.json {
+            return;
+        }
+        if it.result == "skipped" {
+            println!("skipped: {}: {}", it.name, it.reason);
+        }
+        it.differences.iter().take(SHOWN_MAX).for_each(|one| println!("{}: {one}", it.name));
+        if let Some(more) = it.differences.len().checked_sub(SHOWN_MAX).filter(|it| *it > 0) {
+            println!("{}: and {more} more, which --json shows", it.name);
+        }
+    };
+    let report = beside::run(&args.folder, program, tell)?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        let all = report.cases.iter().flat_map(|it| &it.differences);
+        all.flat_map(|it| it.shared()).for_each(|it| *counts.entry(it).or_default() += 1);
+        counts.iter().for_each(|(what, count)| println!("{count:6} {what}"));
+        let BesideReport { program, alike, differ, skipped, .. } = &report;
+        println!("beside {program}: {alike} alike, {differ} differ, {skipped} skipped");
+    }
+    Ok(if report.differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

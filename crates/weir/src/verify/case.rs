@@ -143,6 +143,8 @@ pub struct Case {
     pub is_inline: bool,
     /// Whether wrong checksums are nothing to it.
     ignores_checksums: bool,
+    /// The words of its command line.
+    pub words: Vec<String>,
     /// What must come of it: each kind (`filter`, `stats`, `shell`, `file-compare`) and what it
     /// wants.
     pub checks: Vec<(String, Check)>,
@@ -201,6 +203,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
         ignores_checksums: false,
+        words: Vec::new(),
         checks: Vec::new(),
         scripts: [
             written.setup.iter().filter_map(|it| it.get("script").cloned()).collect(),
@@ -218,6 +221,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         return Ok(Err(Skipped(format!("it needs {path}, which Suricata's sources have"))));
     }
     case.take_words(&words)?;
+    case.words = words;
     case.find_files(&written)?;
     for check in written.checks {
         for (kind, check) in check {

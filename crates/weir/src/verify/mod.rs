@@ -6,6 +6,7 @@
 //!                                                                                 or why not
 //! ```
 
+pub mod beside;
 pub mod case;
 pub mod check;
 mod dress;
@@ -56,13 +57,8 @@ pub struct Outcome {
 /// # Errors
 /// A folder cannot be read, or there is no test. A test that cannot be run is one that failed.
 pub fn run(folder: &Path) -> Result<VerifyReport> {
-    let mut folders = Vec::new();
-    find(folder, 0, &mut folders)?;
-    if folders.is_empty() {
-        bail!("{}: no folder with a test.yaml is there or below", folder.display());
-    }
     let mut report = VerifyReport::default();
-    for test in folders {
+    for test in tests(folder)? {
         let name = name(&test, folder);
         let (result, reason) = match one(&test) {
             Ok(Ok(reasons)) if reasons.is_empty() => ("passed", String::new()),
@@ -78,6 +74,16 @@ pub fn run(folder: &Path) -> Result<VerifyReport> {
         report.cases.push(Outcome { name, result, reason });
     }
     Ok(report)
+}
+
+/// The tests at `folder` or below it, in the order of their names.
+fn tests(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    find(folder, 0, &mut folders)?;
+    if folders.is_empty() {
+        bail!("{}: no folder with a test.yaml is there or below", folder.display());
+    }
+    Ok(folders)
 }
 
 /// What a test is called: its folder, below `folder`; where it is that, its own name.

@@ -1,11 +1,12 @@
 //! Tests of strangers in suricata-verify's format: how many pass must not sink.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::applications::{frames, write_capture};
+use crate::applications::{frames, suricata_root, write_capture};
 
 /// Cases of the suite that pass; the two others are not for us (docs/guide/detect.md).
 const PASSED: u64 = 139;
@@ -41,6 +42,72 @@ fn a_folder_without_tests_is_no_success_and_a_test_alone_has_its_name() {
     let report: Value = serde_json::from_slice(&verify().stdout).unwrap();
     let name = folder.path().file_name().unwrap().to_str().unwrap();
     assert_eq!(report["cases"][0]["name"], name, "{report}");
+}
+
+/// A test whose rule finds three datagrams.
+const BESIDE: [(&str, &str); 3] = [
+    ("test.yaml", "%YAML 1.1\n---\nargs: [-k none]\n"),
+    ("test.rules", "alert udp any any -> any any (content:\"weir\"; sid:1;)\n"),
+    (
+        "suricata.yaml",
+        "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      types: [alert, flow]\n",
+    ),
+];
+
+/// `weir verify FOLDER --beside PROGRAM`: how it ends, and what it prints.
+fn beside(folder: &Path, program: &Path) -> (Option<i32>, String) {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = weir.arg("verify").arg(folder).arg("--beside").arg(program).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn beside_a_suricata_what_one_alone_tells_is_printed() {
+    let program = suricata_root().map(|it| it.join("suricata")).filter(|it| it.exists());
+    let Some(program) = program else {
+        eprintln!("SKIPPED: no Suricata that reads files: `cargo xtask packages bench`");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let test = folder.path().join("three");
+    std::fs::create_dir(&test).unwrap();
+    BESIDE.iter().for_each(|(name, text)| std::fs::write(test.join(name), text).unwrap());
+    let datagrams: Vec<_> = (1..4).map(|port| frame(17, [3, 4], &udp(port))).collect();
+    write_capture(&test.join("in.pcap"), &datagrams);
+    let (code, text) = beside(folder.path(), &program);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains(": 1 alike, 0 differ, 0 skipped"), "{text}");
+    // The same Suricata, whose events lose one, and say otherwise in another.
+    let other = folder.path().join("other");
+    let script = r#"#!/bin/sh
+SURICATA "$@" || exit
+for word; do
+    [ "$before" = -l ] && sed -i -e '/"alert".*:8195,/d' -e '/:8194,/s/allowed/other/' "$word/eve.json"
+    before=$word
+done
+exit 0
+"#;
+    let script = script.replace("SURICATA", program.to_str().unwrap());
+    std::fs::write(&other, script).unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    let (code, text) = beside(folder.path(), &other);
+    assert_eq!(code, Some(1), "{text}");
+    let expected =
+        ["8195: told here alone", "8194: alert.action is \"other\" there and \"allowed\" here"];
+    expected.iter().for_each(|it| assert!(text.contains(it), "{text}"));
+    assert!(text.contains(": 0 alike, 1 differ, 0 skipped"), "{text}");
+}
+
+#[test]
+fn beside_what_is_no_suricata_nothing_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("test.yaml"), "").unwrap();
+    for (program, why) in [("/nowhere/suricata", "cannot run"), ("/bin/echo", "is no Suricata")] {
+        let (code, text) = beside(folder.path(), Path::new(program));
+        assert_eq!(code, Some(1));
+        assert!(text.contains(why), "{text}");
+    }
 }
 
 /// A frame of Ethernet with IPv4: protocol, last byte of each address, what follows.
