@@ -97,7 +97,36 @@ events! {
     HttpRequestHeaders "http.request_too_many_headers"
     HttpResponseHeaders "http.response_too_many_headers"
     HttpRequestExtension "http.request_chunk_extension"
-    HttpResponseExtension "http.response_chunk_extension";
+    HttpResponseExtension "http.response_chunk_extension"
+    HttpResponseBodyUnexpected "http.response_body_unexpected"
+    HttpLengthBegin "http.content_length_extra_data_start"
+    HttpLengthEnd "http.content_length_extra_data_end"
+    HttpSwitchesWithBody "http.switching_proto_with_content_length"
+    HttpLineEnds "http.deformed_eol"
+    HttpUnknownMethod "http.request_line_unknown_method"
+    HttpUnknownMethodAlone "http.request_line_unknown_method_no_protocol"
+    HttpUnknownMethodProtocol "http.request_line_unknown_method_invalid_protocol"
+    HttpResponseLineProtocol "http.response_line_invalid_protocol"
+    HttpResponseLineStatus "http.response_line_invalid_response_status"
+    HttpRequestNameEmpty "http.request_invalid_empty_name"
+    HttpResponseNameEmpty "http.response_invalid_empty_name"
+    HttpRequestNameBlank "http.request_invalid_lws_after_name"
+    HttpResponseNameBlank "http.response_invalid_lws_after_name"
+    HttpResponseName "http.response_header_name_not_token"
+    HttpProtocolBlanks "http.protocol_contains_extra_data"
+    HttpGap "http.invalid_gap"
+    HttpEmptyChunk "http.zero_length_data_chunks"
+    HttpParserState "http.parser_state_error"
+    HttpRequestGap "http.missing_outbound_transaction_data"
+    HttpResponseGap "http.missing_inbound_transaction_data"
+    HttpRequestLzmaLayers "http.request_too_many_lzma_layers"
+    HttpResponseLzmaLayers "http.response_too_many_lzma_layers"
+    HttpLzmaOff "http.lzma_decompression_disabled"
+    HttpLzmaTwice "http.compression_bomb_double_lzma"
+    HttpEncodingInvalid "http.invalid_content_encoding"
+    HttpRequestBodyFailed "http.request_body_data_callback_error"
+    HttpResponseBodyFailed "http.response_body_internal_error"
+    HttpOpenedTwice "http.connection_already_open";
     Http2:
     Http2FrameHeader "http2.invalid_frame_header"
     Http2Magic "http2.invalid_client_magic"
@@ -326,6 +355,36 @@ events! {
     MdnsAuthorities "mdns.invalid_authorities";
 }
 
+impl AppEvent {
+    /// Whether it is told as often as it comes up.
+    pub(crate) fn is_told_each_time(self) -> bool {
+        use AppEvent::*;
+        matches!(
+            self,
+            HttpResponseBodyUnexpected
+                | HttpLengthBegin
+                | HttpLengthEnd
+                | HttpProtocolBlanks
+                | HttpEncodingHeader
+                | HttpEncodingLayers
+        )
+    }
+}
+
+/// Of each of these Suricata tells the first alone, of a request and its response together.
+const ONCE_OF: [&[AppEvent]; 3] = [
+    &[
+        AppEvent::HttpRequestHeader,
+        AppEvent::HttpRequestNameBlank,
+        AppEvent::HttpRequestNameEmpty,
+        AppEvent::HttpResponseName,
+        AppEvent::HttpResponseNameBlank,
+        AppEvent::HttpResponseNameEmpty,
+    ],
+    &[AppEvent::HttpRequestColon, AppEvent::HttpResponseColon],
+    &[AppEvent::HttpRequestFolding, AppEvent::HttpResponseFolding],
+];
+
 /// What was odd about a message, each thing once, in the order in which it came up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AppEvents(Vec<AppEvent>);
@@ -333,7 +392,10 @@ pub(crate) struct AppEvents(Vec<AppEvent>);
 impl AppEvents {
     /// Adds one; whether it is new.
     pub(crate) fn raise(&mut self, event: AppEvent) -> bool {
-        let is_new = !self.0.contains(&event);
+        let is_new = match ONCE_OF.iter().find(|it| it.contains(&event)) {
+            Some(group) => !group.iter().any(|it| self.0.contains(it)),
+            None => !self.0.contains(&event),
+        };
         if is_new {
             self.0.push(event);
         }

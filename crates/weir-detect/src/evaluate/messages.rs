@@ -76,8 +76,10 @@ impl Evaluator {
         }
         self.keep_files(flow, scene, number, transaction);
         let events = transaction.fresh_events(side);
-        let new = flow.new_events(events, number);
-        self.gather_odd(scene, (events, &new), Some(number));
+        let events = events.to_vec();
+        let mut new = flow.new_events(&events, number);
+        new.append(&mut transaction.take_again(side));
+        self.gather_odd(scene, (&events, &new), Some(number));
         if !fresh.headers && fresh.body.is_none() && !is_complete && !is_cut && events.is_empty() {
             return;
         }

@@ -40,6 +40,9 @@ impl Connection {
             || (side == 1 && line.len() - start < RESPONSE_MARK_LEN);
         if end.is_none() && may_be_next {
             self.sides[side].behind_told = told;
+            if side == 1 {
+                self.set_behind(false, progressed);
+            }
             return None;
         }
         self.more_of_body(side, &line[told..], end.is_none(), progressed);
@@ -49,7 +52,12 @@ impl Connection {
         }
         if end.is_none() {
             self.sides[side].expect = Expect::BehindLine;
-        } else if side == 0 && !word.is_empty() {
+            if side == 1 {
+                self.set_behind(false, progressed);
+            }
+        } else if side == 1 {
+            self.raise_behind();
+        } else if !word.is_empty() {
             self.raise(0, AppEvent::HttpBodyUnexpected);
         }
         Some(line.len())
@@ -67,11 +75,30 @@ impl Connection {
         self.more_of_body(side, line, end.is_none(), progressed);
         if end.is_some() {
             self.sides[side].expect = Expect::Behind;
-            if side == 0 {
-                self.raise(0, AppEvent::HttpBodyUnexpected);
+            match side {
+                0 => self.raise(0, AppEvent::HttpBodyUnexpected),
+                _ => self.raise_behind(),
             }
         }
         line.len()
+    }
+
+    /// Of what stands behind a response a line is not whole, and so the response is not; or no more
+    /// comes.
+    pub(super) fn set_behind(&mut self, is_over: bool, progressed: &mut Vec<u64>) {
+        let number = self.sides[1].current.saturating_sub(1);
+        if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(1))
+            && half.is_complete != is_over
+        {
+            (half.is_complete, half.goes_on) = (is_over, false);
+            progressed.push(number);
+        }
+    }
+
+    /// Notes that more came behind a response.
+    fn raise_behind(&mut self) {
+        let number = self.sides[1].current.saturating_sub(1);
+        self.raise_of(number, 1, AppEvent::HttpResponseBodyUnexpected);
     }
 
     /// Passes over a line that begins no request.
@@ -126,8 +153,12 @@ impl Connection {
             Expect::Behind if !held.is_empty() => {
                 let state = &mut self.sides[side];
                 let told = std::mem::replace(&mut state.behind_told, held.len()).min(held.len());
-                self.more_of_body(side, &held[told..], false, &mut progressed)
+                self.more_of_body(side, &held[told..], false, &mut progressed);
+                if side == 1 {
+                    self.set_behind(true, &mut progressed);
+                }
             }
+            Expect::BehindLine if side == 1 => self.set_behind(true, &mut progressed),
             Expect::BodyToEnd => {
                 if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) {
                     half.complete();

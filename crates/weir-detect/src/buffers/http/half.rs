@@ -4,7 +4,7 @@ use super::form::Form;
 use super::http2::Header;
 use super::inflate::Inflate;
 use super::names::{HEADERS_MAX, Names};
-use super::odd::is_space;
+use super::odd::{folds, is_space};
 use super::uri;
 use crate::buffers::event::AppEvent;
 use crate::digest::{Digester, Digests, FileDigests};
@@ -149,16 +149,15 @@ pub(crate) struct Fresh {
 impl Half {
     /// A request's head.
     pub(super) fn request(head: &[u8]) -> Self {
-        let mut half = Self::of(head);
+        let mut half = Self::of(head, false);
         let line = half.first_line.as_slice();
         let start = line.iter().take_while(|it| is_space(**it)).count();
         let length = line[start..].iter().take_while(|it| !is_space(**it)).count();
         let method = line[start..start + length].to_vec();
         let rest = line[start + length..].trim_ascii();
-        // The protocol is the last word, if it is one.
-        let last = rest.iter().rposition(|it| is_space(*it)).filter(|at| {
-            rest[at + 1..].get(..5).is_some_and(|it| it.eq_ignore_ascii_case(b"HTTP/"))
-        });
+        // The protocol is the last of several words, whatever it is.
+        let last = rest.iter().rposition(|it| *it == b' ');
+        let last = last.or_else(|| rest.iter().rposition(|it| is_space(*it)));
         let (target, protocol) = match last {
             Some(at) => (rest[..at].trim_ascii().to_vec(), rest[at + 1..].to_vec()),
             None => (rest.to_vec(), Vec::new()),
@@ -234,12 +233,14 @@ impl Half {
 
     /// A response's head; [`super::transaction::begins_response`] has looked at its line.
     pub(super) fn response(head: &[u8]) -> Self {
-        let mut half = Self::of(head);
+        let mut half = Self::of(head, true);
         let line = half.first_line.clone();
-        let (protocol, rest) = split(&line, b' ').unwrap_or((&line, b""));
+        let words = line.trim_ascii_start();
+        let word = |text: &[u8]| text.iter().position(|it| is_space(*it)).unwrap_or(text.len());
+        let (protocol, rest) = words.split_at(word(words));
         let rest = rest.trim_ascii_start();
-        let (status, reason) = split(rest, b' ').unwrap_or((rest.trim_ascii_end(), b""));
-        half.protocol = protocol.trim_ascii_end().to_vec();
+        let (status, reason) = rest.split_at(word(rest));
+        half.protocol = protocol.to_vec();
         half.status = status.to_vec();
         half.reason = reason.trim_ascii_start().to_vec();
         // As Suricata has it: with its end.
@@ -248,12 +249,15 @@ impl Half {
         half
     }
 
-    fn of(head: &[u8]) -> Self {
+    fn of(head: &[u8], is_response: bool) -> Self {
         let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
         let (line, raw) = head.split_at(end);
         let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
         let mut names = Names::default();
-        raw.split(|it| *it == b'\n').for_each(|line| half.put_header(line, &mut names));
+        for line in raw.split(|it| *it == b'\n') {
+            let is_folded = !half.headers.is_empty() && folds(line, is_response);
+            half.put_header(line, is_folded, &mut names);
+        }
         half.first_line = without_end(line).to_vec();
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
@@ -261,18 +265,17 @@ impl Half {
     }
 
     /// Adds a line of the headers: one, or more of the last.
-    fn put_header(&mut self, line: &[u8], names: &mut Names) {
+    fn put_header(&mut self, line: &[u8], is_folded: bool, names: &mut Names) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             return;
         }
-        if let (b' ' | b'\t', Some((_, value))) = (line[0], self.headers.last_mut()) {
-            // A folded line.
+        if let (true, Some((_, value))) = (is_folded, self.headers.last_mut()) {
             value.extend_from_slice(line.trim_ascii_end());
             return;
         }
         let (name, value) = split(line, b':').unwrap_or((b"", line));
-        let (name, value) = (name.trim_ascii_end(), value.trim_ascii());
+        let (name, value) = (name.trim_ascii(), value.trim_ascii());
         let place = names.place(name, &self.headers);
         let is_full = self.headers.len() >= HEADERS_MAX;
         match place.and_then(|it| self.headers.get_mut(it)) {
@@ -300,7 +303,7 @@ impl Half {
         // What came counts, were it for the bound alone.
         if half.sent + line.len() as u64 <= FIELDS_LEN_MAX as u64 {
             half.sent += line.len() as u64;
-            half.put_header(line, names);
+            half.put_header(line, folds(line, false), names);
             self.headers_looked_at = false;
         }
     }

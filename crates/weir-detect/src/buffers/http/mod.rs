@@ -171,10 +171,13 @@ impl Connection {
         if (self.upgrade.is_some() || self.is_tunnel) && side == 1 {
             self.behind_upgrade = given[used..].to_vec();
         }
-        let state = &mut self.sides[side];
-        if state.expect == Expect::Behind && used == length {
-            state.expect = Expect::Head;
+        if self.sides[side].expect == Expect::Behind && used == length {
+            self.sides[side].expect = Expect::Head;
+            if side == 1 {
+                self.set_behind(true, progressed);
+            }
         }
+        let state = &mut self.sides[side];
         let rest = &given[used..];
         // Only in a head more than a line is held.
         let line = rest.len() - state.search.line;
@@ -395,7 +398,11 @@ impl Connection {
 
     /// Notes something odd about what a side says.
     fn raise(&mut self, side: usize, event: AppEvent) {
-        let number = self.sides[side].current;
+        self.raise_of(self.sides[side].current, side, event);
+    }
+
+    /// Notes something odd about what a side says in a transaction.
+    fn raise_of(&mut self, number: u64, side: usize, event: AppEvent) {
         self.events += 1;
         let event = match self.events {
             count if count > EVENTS_MAX => return,
@@ -406,7 +413,7 @@ impl Connection {
         let at = usize::try_from(number.saturating_sub(first)).unwrap_or_default();
         let last = self.transactions.len().saturating_sub(1);
         let at = at.min(last);
-        if self.transactions.get_mut(at).is_some_and(|it| it.events.raise(event)) {
+        if self.transactions.get_mut(at).is_some_and(|it| it.raise(side, event)) {
             let number = first + at as u64;
             for odd in &mut self.odd {
                 if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
@@ -547,18 +554,17 @@ impl Connection {
     fn response(&mut self, head: &[u8], progressed: &mut Vec<u64>) {
         let number = self.sides[1].current;
         let half = Half::response(head);
-        let mut events = Vec::new();
-        odd::of_response(&half, &mut events);
-        events.into_iter().for_each(|it| self.raise(1, it));
         progressed.push(number);
-        let Some(transaction) = self.transaction(number) else {
+        let Some(transaction) = self.transaction_of(number) else {
             self.sides[1].expect = Expect::Nothing;
             return;
         };
         let request = transaction.request.as_ref();
         let is_asked_by = |method: &[u8]| request.is_some_and(|it| it.method == method);
-        let status = half.status.clone();
         let is_head = is_asked_by(b"HEAD");
+        let mut events = Vec::new();
+        odd::of_response(&half, is_head, &mut events);
+        let status = half.status.clone();
         let is_for_tunnel = is_asked_by(b"CONNECT");
         let is_tunnel = is_for_tunnel && status.starts_with(b"2");
         let upgrade = upgrade_of(&half);
@@ -575,6 +581,8 @@ impl Connection {
             false => body_of(&half, true),
         };
         let has_failed = expect == Expect::BodyToEnd && !is_framed(&half, true);
+        events.into_iter().for_each(|it| self.raise(1, it));
+        let Some(transaction) = self.transaction(number) else { return };
         let is_again = is_interim && std::mem::replace(&mut transaction.was_continued, is_interim);
         transaction.response = Some(half);
         self.has_failed |= has_failed;

@@ -52,6 +52,14 @@ pub(super) enum Version {
 }
 
 impl Version {
+    /// Whether blanks stand before its slash, or blanks or zeros before its number.
+    fn has_more(text: &[u8]) -> bool {
+        let name = text.trim_ascii().get(4..).unwrap_or_default();
+        let number = name.trim_ascii_start().strip_prefix(b"/");
+        Self::of(text) != Self::Invalid
+            && (!name.starts_with(b"/") || number.is_some_and(|it| !b"1.".contains(&it[0])))
+    }
+
     /// `HTTP/1.1`, blanks and zeros before the number allowed.
     pub(super) fn of(text: &[u8]) -> Self {
         let text = text.trim_ascii();
@@ -103,6 +111,10 @@ pub(super) fn of_request(half: &Half, line: &[u8], behind: &[u8], found: &mut Ve
     if half.header(b"transfer-encoding").is_some_and(is_chunked) && version < Version::Http11 {
         found.push(AppEvent::HttpRequestTransferEncoding);
     }
+    if let (None, Some(value)) = (half.header(b"transfer-encoding"), half.header(b"content-length"))
+    {
+        of_length(value, found);
+    }
     if let Some(value) = half.header(b"content-encoding") {
         of_encoding(value, true, found);
     }
@@ -146,6 +158,20 @@ fn of_line(half: &Half, line: &[u8], next: &[u8], found: &mut Vec<AppEvent>) {
     let is_odd = |it: u8| is_space(it) && it != b' ';
     if is_odd(before_version) || half.target.iter().any(|it| is_odd(*it)) {
         found.push(AppEvent::HttpTargetDelimiter);
+    }
+    if Version::has_more(&half.protocol) {
+        found.push(AppEvent::HttpProtocolBlanks);
+    }
+    if !is_method(&half.method) {
+        let has_version = !half.protocol.is_empty() || half.target.contains(&b' ');
+        match has_version {
+            true if Version::of(&half.protocol) == Version::Invalid => {
+                found.push(AppEvent::HttpUnknownMethodProtocol);
+            }
+            true => {}
+            false if half.target.is_empty() => found.push(AppEvent::HttpUnknownMethod),
+            false => found.push(AppEvent::HttpUnknownMethodAlone),
+        }
     }
     // The last of several words is a version, whatever it is.
     if half.protocol.is_empty() && !half.target.contains(&b' ') {
@@ -204,20 +230,76 @@ fn place(text: &[u8], word: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, word)
 }
 
-/// What is odd about a response.
-pub(super) fn of_response(half: &Half, found: &mut Vec<AppEvent>) {
-    of_headers(&half.raw_headers, false, found);
+/// What is odd about a `Content-Length`: something before its digits, or behind them.
+fn of_length(value: &[u8], found: &mut Vec<AppEvent>) {
+    let value = value.trim_ascii();
+    let Some(start) = value.iter().position(u8::is_ascii_digit) else { return };
+    if start > 0 {
+        found.push(AppEvent::HttpLengthBegin);
+    }
+    if !value[start..].iter().all(u8::is_ascii_digit) {
+        found.push(AppEvent::HttpLengthEnd);
+    }
+}
+
+/// The status of a response, if it is one.
+pub(super) fn status(half: &Half) -> Option<u16> {
+    status_number(&half.status)
+}
+
+/// The number that a status is, if it may be one.
+pub(super) fn status_number(status: &[u8]) -> Option<u16> {
+    let digits = Some(status).filter(|it| it.iter().all(u8::is_ascii_digit))?;
+    let number = std::str::from_utf8(digits).ok()?.parse().ok();
+    number.filter(|it| (100..1000).contains(it))
+}
+
+/// What is odd about the head of a response, whose body is none where it answers HEAD.
+pub(super) fn of_response(half: &Half, answers_head: bool, found: &mut Vec<AppEvent>) {
     let version = Version::of(&half.protocol);
-    if let Some(encoding) = half.header(b"transfer-encoding").filter(|it| contains(it, b"chunked"))
-    {
-        if !encoding.eq_ignore_ascii_case(b"chunked") {
-            found.push(AppEvent::HttpChunkedOddly);
+    if Version::has_more(&half.protocol) {
+        found.push(AppEvent::HttpProtocolBlanks);
+    }
+    if version == Version::Invalid {
+        found.push(AppEvent::HttpResponseLineProtocol);
+    }
+    let status = status(half);
+    if status.is_none() {
+        found.push(AppEvent::HttpResponseLineStatus);
+    }
+    of_headers(&half.raw_headers, false, found);
+    let encoding = half.header(b"transfer-encoding");
+    let length_of = half.header(b"content-length");
+    let is_framed = encoding.is_some() || length_of.is_some();
+    match status {
+        Some(100) if encoding.is_none() => {
+            if let Some(value) = length_of {
+                of_length(value, found);
+            }
+            if length_of.and_then(length).is_none_or(|it| it == 0) {
+                return;
+            }
         }
-        if version < Version::Http11 {
-            found.push(AppEvent::HttpChunkedEarly);
+        Some(101) if is_framed => found.push(AppEvent::HttpSwitchesWithBody),
+        _ => {}
+    }
+    if !answers_head {
+        if is_framed && matches!(status, Some(100..200 | 204 | 304)) {
+            found.push(AppEvent::HttpResponseBodyUnexpected);
         }
-    } else if half.header(b"content-length").is_some_and(|it| length(it).is_none()) {
-        found.push(AppEvent::HttpResponseLength);
+        if let Some(encoding) = encoding.filter(|it| contains(it, b"chunked")) {
+            if !encoding.eq_ignore_ascii_case(b"chunked") {
+                found.push(AppEvent::HttpChunkedOddly);
+            }
+            if version < Version::Http11 {
+                found.push(AppEvent::HttpChunkedEarly);
+            }
+        } else if let Some(value) = length_of {
+            of_length(value, found);
+            if length(value).is_none() {
+                found.push(AppEvent::HttpResponseLength);
+            }
+        }
     }
     if let Some(value) = half.header(b"content-encoding") {
         of_encoding(value, false, found);
@@ -270,23 +352,27 @@ pub(super) fn of_headers(raw: &[u8], is_request: bool, found: &mut Vec<AppEvent>
         if line.is_empty() {
             continue;
         }
-        let is_folded = matches!(line[0], b' ' | b'\t');
-        if is_folded && !is_first {
+        if folds(line, !is_request) && !is_first {
             continue;
         }
-        if is_folded {
+        let line = if is_first { line } else { line.trim_ascii_start() };
+        if matches!(line.first(), Some(b' ' | b'\t')) {
             found.push(of(AppEvent::HttpRequestFolding, AppEvent::HttpResponseFolding));
         }
         is_first = false;
+        // Without a name, all is the value of a header that has none.
         let colon = line.iter().position(|it| *it == b':').filter(|it| *it > 0);
-        let Some(colon) = colon else {
+        if colon.is_none() {
             found.push(of(AppEvent::HttpRequestColon, AppEvent::HttpResponseColon));
-            continue;
-        };
-        let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
-        // Of responses, Suricata does not tell that.
-        if is_request && !name.iter().all(|it| is_token(*it)) {
-            found.push(AppEvent::HttpRequestHeader);
+        }
+        let behind = colon.map_or(0, |it| it + 1);
+        let colon = colon.unwrap_or_default();
+        let (name, value) = (line[..colon].trim_ascii(), line[behind..].trim_ascii());
+        if matches!(line[..colon].last(), Some(b' ' | b'\t')) {
+            found.push(of(AppEvent::HttpRequestNameBlank, AppEvent::HttpResponseNameBlank));
+        }
+        if !line[..colon].iter().all(|it| is_token(*it)) {
+            found.push(of(AppEvent::HttpRequestHeader, AppEvent::HttpResponseName));
         }
         match names.iter().find(|it| it.0.eq_ignore_ascii_case(name)) {
             Some((_, known)) => {
@@ -303,6 +389,16 @@ pub(super) fn of_headers(raw: &[u8], is_request: bool, found: &mut Vec<AppEvent>
             None => names.push((name, value)),
         }
     }
+}
+
+/// Whether a line goes on with the header before it (RFC 9112 s5.2). Of a response, one that has a
+/// name and a colon behind its blanks is a header of its own.
+pub(super) fn folds(line: &[u8], is_response: bool) -> bool {
+    let text = line.trim_ascii_start();
+    let name = text.split(|it| *it == b':').next().filter(|it| it.len() < text.len());
+    let name = name.map(<[u8]>::trim_ascii_end).filter(|it| !it.is_empty());
+    matches!(line.first(), Some(b' ' | b'\t'))
+        && !(is_response && name.is_some_and(|it| it.iter().all(|it| is_token(*it))))
 }
 
 /// A `Host` header, beside what the target names.

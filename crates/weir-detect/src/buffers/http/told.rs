@@ -1,8 +1,8 @@
 //! What is told of a request and its response of HTTP/1: EVE's `http`.
 
-use super::Transaction;
 use super::files::URI_NOT_SEEN;
 use super::half::Half;
+use super::{Transaction, odd};
 use crate::rule::Buffer;
 use crate::value::{Object, Value, base64, printable};
 
@@ -41,10 +41,9 @@ pub(super) fn object(transaction: &Transaction) -> Object {
     }
     for (side, name, buffer) in FIELDS {
         transaction.each(side, buffer, &mut |bytes| {
-            let number = std::str::from_utf8(bytes).ok().and_then(|it| it.parse::<u64>().ok());
-            match number {
+            match odd::status_number(bytes).filter(|_| name == "status") {
                 _ if bytes.is_empty() => {}
-                Some(number) if name == "status" => object.put(name, number),
+                Some(number) => object.put(name, u64::from(number)),
                 None if name == "status" => object.put("status_string", bytes),
                 // What the content is, without how it is spelled.
                 _ if name == "http_content_type" => {

@@ -42,6 +42,8 @@ pub(crate) struct Transaction {
     pub(crate) events: AppEvents,
     /// How many of those were looked at, by side.
     pub(super) events_looked_at: [usize; 2],
+    /// What came up again, by the side that it is about.
+    pub(super) again: [Vec<AppEvent>; 2],
     /// Set of HTTP/2: the number of its stream, and what came in frames, by side.
     pub(super) stream: Option<Box<(u32, [Frames; 2])>>,
 }
@@ -146,6 +148,20 @@ impl Transaction {
         let all = self.events.as_slice();
         let looked_at = std::mem::replace(&mut self.events_looked_at[side], all.len());
         &all[looked_at.min(all.len())..]
+    }
+
+    /// Notes something odd about what a side says; whether it is to be told.
+    pub(super) fn raise(&mut self, side: usize, event: AppEvent) -> bool {
+        let is_new = self.events.raise(event);
+        if !is_new && event.is_told_each_time() {
+            self.again[side].push(event);
+        }
+        is_new || event.is_told_each_time()
+    }
+
+    /// What was odd about what a side says and was odd before.
+    pub(crate) fn take_again(&mut self, side: usize) -> Vec<AppEvent> {
+        std::mem::take(&mut self.again[side])
     }
 
     /// What is new of a side since this was asked last. Inline no byte waits for others: it would
