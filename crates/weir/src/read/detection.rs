@@ -38,7 +38,7 @@ use super::stats::Counts;
 pub use checksums::Checksums;
 use held::HeldOddity;
 pub use options::Options;
-use waiting::Waiting;
+use waiting::{Segment, Waiting};
 
 /// Flows that end with one packet, at most.
 const EXPIRED_MAX: usize = 8;
@@ -105,8 +105,8 @@ struct Look<W> {
     waiting: Waiting,
     /// What is odd about messages likewise, with its side, by flow.
     odd: HashMap<u64, Vec<HeldOddity>>,
-    /// The flow of the packet at hand, and whether its client sent it.
-    at: Option<(u64, bool)>,
+    /// The flow of the packet at hand, whether its client sent it, and its place in TCP.
+    at: Option<(u64, bool, Segment)>,
     /// Where the packet at hand is from, its VLANs, and where it is told the addresses of its
     /// frame.
     source: &'static str,

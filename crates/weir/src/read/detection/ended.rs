@@ -7,13 +7,13 @@ use weir_detect::alert::FlowView;
 use weir_detect::record::{ApplicationRecord, FlowRecord, HttpRecord, UnitRecord};
 use weir_detect::{Packet, Vlans};
 use weir_store::sink::eve as sink;
-use weir_wire::parse::Transport;
 
 use super::super::eve::{self, Event};
 use super::super::events::Events;
 use super::super::exception::{Cause, Exception};
 use super::super::layers::Layer;
 use super::held::FLOW_TIMEOUT;
+use super::waiting::Segment;
 use super::{Look, Options};
 
 /// TCP's number.
@@ -182,8 +182,10 @@ impl<W: Write> Look<W> {
             return self.push_late(event, vlans);
         }
         match self.at {
-            Some((at, to_server)) if self.options.waits && protocol == TCP && at == id => {
-                let no_room = self.waiting.hold(id, to_server, event);
+            Some((at, to_server, segment))
+                if self.options.waits && protocol == TCP && at == id =>
+            {
+                let no_room = self.waiting.hold(id, (to_server, segment.end), event);
                 no_room.into_iter().for_each(|it| self.push_with_packet(it));
             }
             _ => self.push_with_packet(event),
@@ -238,14 +240,14 @@ impl<W: Write> Look<W> {
 
     /// Tells of messages that the packet at hand acknowledges.
     pub(super) fn tell_acknowledged(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
-        let is_segment = matches!(layer.parsed.transport, Transport::Tcp { .. });
-        if !self.options.waits || !is_segment || self.detector.is_ignored() {
+        let Some(segment) = Segment::of(layer) else { return };
+        if !self.options.waits || self.detector.is_ignored() {
             return;
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         let id = sink::flow_id(&view);
-        self.at = Some((id, view.to_server));
-        let mut told = self.waiting.take(id, view.to_server);
+        self.at = Some((id, view.to_server, segment));
+        let mut told = self.waiting.take(id, view.to_server, segment);
         if self.flows.has_ended(&self.detector, packet) {
             // Nobody says more that could acknowledge it.
             told.extend(self.waiting.end(id));

@@ -13,6 +13,7 @@ use weir_wire::parse::Transport;
 
 use super::super::eve::Event;
 use super::super::layers::Layer;
+use super::waiting::Segment;
 use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
 
 /// Suricata's name of what is told when a flow is over.
@@ -23,6 +24,8 @@ const ODD_MAX: usize = 1 << 10;
 /// What is odd about a message that nobody has acknowledged.
 pub(super) struct HeldOddity {
     to_server: bool,
+    /// The sequence number behind what it is about.
+    end: u32,
     odd: Oddity,
     /// As it is told if nobody ever does.
     event: Event,
@@ -198,8 +201,8 @@ impl<W: Write> Look<W> {
         odd: Oddity,
         event: Event,
     ) -> Option<Event> {
-        let is_tcp = matches!(layer.parsed.transport, Transport::Tcp { .. });
-        if !self.options.waits || !is_tcp || self.odd.len() >= HELD_MAX {
+        let Some(Segment { end, .. }) = Segment::of(layer) else { return Some(event) };
+        if !self.options.waits || self.odd.len() >= HELD_MAX {
             return Some(event);
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return Some(event) };
@@ -207,7 +210,7 @@ impl<W: Write> Look<W> {
         if list.len() >= ODD_MAX {
             return Some(event);
         }
-        list.push(HeldOddity { to_server: view.to_server, odd, event });
+        list.push(HeldOddity { to_server: view.to_server, end, odd, event });
         None
     }
 
@@ -219,7 +222,10 @@ impl<W: Write> Look<W> {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         let id = sink::flow_id(&view);
         let Some(list) = self.odd.remove(&id) else { return };
-        let is_told = |it: &HeldOddity| it.to_server != view.to_server;
+        let segment = Segment::of(layer);
+        let is_told = |it: &HeldOddity| {
+            it.to_server != view.to_server && segment.is_none_or(|one| one.hears(it.end))
+        };
         let (told, left): (Vec<_>, Vec<_>) = list.into_iter().partition(is_told);
         if !left.is_empty() {
             self.odd.insert(id, left);
