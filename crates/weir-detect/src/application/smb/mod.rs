@@ -167,6 +167,11 @@ impl Head {
             _ => !matches!(self.command, 8 | 9 | 16 | 17),
         }
     }
+
+    /// Whether a request of that kind is a transaction by itself, which no answer belongs to.
+    fn is_alone(&self) -> bool {
+        self.version == 1 && matches!(self.command, 0x24 | 0x33 | 0xa4)
+    }
 }
 
 impl Parser for Smb {
@@ -311,9 +316,13 @@ impl Smb {
         unit.number = number;
         unit.number(Field::SmbVersion, head.version);
         let request = Request { head: head.clone(), number, object: told, asked, is_told };
-        unit.tells("smb", self.asked_object(&request));
+        let object = self.asked_object(&request);
+        unit.tells("smb", object.clone());
         said.units.push(unit);
-        self.keep(request, said);
+        match head.is_alone() {
+            true => said.records.push(Record::new("smb", number, object)),
+            false => self.keep(request, said),
+        }
     }
 
     /// What a request told.
@@ -428,6 +437,12 @@ impl Smb {
             ahead: Vec::new(),
             is_scattered: false,
         });
+    }
+
+    /// Whether the server sends a file.
+    fn is_read(&self, identifier: u128) -> bool {
+        let file = self.files.iter().find(|it| it.identifier == identifier);
+        file.and_then(|it| it.moved).is_some_and(|it| it.1 == 1)
     }
 
     fn close(&mut self, identifier: u128, said: &mut Said) {
@@ -663,6 +678,11 @@ fn share(name: &[u8], is_pipe: bool, unit: &mut Unit, told: &mut Object) {
 /// shared as `IPC$` (MS-SMB2 s2.2.10) is known before.
 fn share_buffer(is_pipe: bool) -> Buffer {
     if is_pipe { Buffer::SmbPipe } else { Buffer::SmbShare }
+}
+
+/// What the options of a request say that it opens.
+fn opened_as(options: u32) -> &'static str {
+    if options & 1 != 0 { "directory" } else { "filename" }
 }
 
 /// What is told of a file that was not opened.

@@ -55,9 +55,9 @@ impl<'a> Body<'a> {
         Some((wide(&rest[..length]), at + length + 2))
     }
 
-    fn named(&self, at: u16, length: u16) -> Option<&'a [u8]> {
+    fn named(&self, at: u16, length: u32) -> Option<&'a [u8]> {
         let rest = self.message.get(usize::from(at)..)?;
-        Some(&rest[..rest.len().min(length.into())])
+        Some(&rest[..rest.len().min(length as usize)])
     }
 }
 
@@ -122,7 +122,9 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             let name = if body.is_wide { name.get(1..)?.to_vec() } else { name };
             let rest = body.bytes.get(end..).unwrap_or_default();
             let service = rest.split(|it| *it == 0).next().unwrap_or_default();
-            share(&name, service == b"IPC", &mut unit, &mut told);
+            // Clients ask for any service.
+            let is_pipe = service == b"IPC" || name.to_ascii_uppercase().ends_with(b"\\IPC$");
+            share(&name, is_pipe, &mut unit, &mut told);
             told.put("service", Object::default().with("request", service));
             asked = Asked::Tree(name);
         }
@@ -130,7 +132,7 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             let name = body.text(0)?.0;
             let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
             let options = LITTLE.long(words, 39)?;
-            told.put("filename", text(&shown));
+            told.put(super::opened_as(options), text(&shown));
             let dispositions =
                 ["SUPERSEDE", "OPEN", "CREATE", "OPEN_IF", "OVERWRITE", "OVERWRITE_IF"];
             let disposition = dispositions.get(LITTLE.long(words, 35)? as usize);
@@ -139,14 +141,20 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             told.put("access", if deletes { "delete on close" } else { "normal" });
             asked = Asked::File(name);
         }
-        CLOSE => smb.close(file(0)?, said),
+        CLOSE => {
+            // Who reads gets what it asked for before this is answered.
+            if !smb.is_read(file(0)?) {
+                smb.close(file(0)?, said);
+            }
+            asked = Asked::Close(file(0)?);
+        }
         READ => asked = Asked::Read(file(4)?, LITTLE.long(words, 6)?.into()),
         WRITE => {
-            let data = body.named(LITTLE.word(words, 22)?, LITTLE.word(words, 20)?)?;
+            let data = body.named(LITTLE.word(words, 22)?, moved(words, 20, 18)?)?;
             smb.content((0, file(4)?), (None, data, 0), head, said);
         }
         TRANSACTION if LITTLE.word(words, 28) == Some(TRANSACT_PIPE) => {
-            let data = body.named(LITTLE.word(words, 24)?, LITTLE.word(words, 22)?)?;
+            let data = body.named(LITTLE.word(words, 24)?, LITTLE.word(words, 22)?.into())?;
             smb.content((0, file(30)?), (None, data, 0), head, said);
             asked = Asked::Pipe(file(30)?);
         }
@@ -163,19 +171,12 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
     if command == NEGOTIATE {
         let chosen = LITTLE.word(words, 0).and_then(|it| smb.offered.get(usize::from(it)));
         smb.dialect = chosen.map(|it| text(it));
-        // With extended security.
-        if words.len() == 34 && LITTLE.long(words, 19).is_some_and(|it| it & 0x8000_0000 != 0) {
+        if words.len() == 34 {
             told.put_some("server_guid", body.bytes.first_chunk().map(super::guid));
         }
     }
-    let mut request = smb.answered(head).unwrap_or_else(|| {
-        smb.count += 1;
-        super::Request {
-            number: smb.count - 1,
-            is_told: head.is_told(),
-            ..super::Request::default()
-        }
-    });
+    // What nobody asked for is no transaction.
+    let mut request = smb.answered(head).unwrap_or_default();
     let is_done = head.status == 0;
     let has_data = is_done || head.status == BUFFER_OVERFLOW;
     match (command, std::mem::take(&mut request.asked)) {
@@ -205,18 +206,24 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
             told.put("fuid", format!("{file:04x}"));
             smb.open(file.into(), name, head, said);
         }
+        (CLOSE, Asked::Close(file)) => smb.close(file, said),
         (READ, Asked::Read(file, _)) if has_data => {
-            let data = body.named(LITTLE.word(words, 12)?, LITTLE.word(words, 10)?)?;
+            let data = body.named(LITTLE.word(words, 12)?, moved(words, 10, 14)?)?;
             smb.content((1, file), (None, data, 0), head, said);
         }
         (TRANSACTION, Asked::Pipe(file)) if has_data => {
-            let data = body.named(LITTLE.word(words, 14)?, LITTLE.word(words, 12)?)?;
+            let data = body.named(LITTLE.word(words, 14)?, LITTLE.word(words, 12)?.into())?;
             smb.content((1, file), (None, data, 0), head, said);
         }
         _ => {}
     }
     smb.answer(head, unit, (request, told), said);
     Some(())
+}
+
+/// The length of what is read or written, whose upper half stands apart (MS-SMB s2.2.4.2, s2.2.4.3).
+fn moved(words: &[u8], low: usize, high: usize) -> Option<u32> {
+    Some(u32::from(LITTLE.word(words, high)?) << 16 | u32::from(LITTLE.word(words, low)?))
 }
 
 fn without(object: &Object, name: &str) -> Object {
@@ -248,10 +255,19 @@ fn command_name(command: u8) -> String {
         0x09 => "SET_INFORMATION",
         0x0a => "READ",
         0x0b => "WRITE",
+        0x0c => "LOCK_BYTE_RANGE",
+        0x0d => "UNLOCK_BYTE_RANGE",
+        0x0e => "CREATE_TEMPORARY",
+        0x0f => "CREATE_NEW",
         0x10 => "CHECK_DIRECTORY",
+        0x11 => "PROCESS_EXIT",
+        0x12 => "SEEK",
+        0x13 => "LOCK_AND_READ",
+        0x14 => "WRITE_AND_UNLOCK",
         0x24 => "LOCKING_ANDX",
         0x25 => "TRANS",
         0x2b => "ECHO",
+        0x2c => "WRITE_AND_CLOSE",
         0x2d => "OPEN_ANDX",
         0x2e => "READ_ANDX",
         0x2f => "WRITE_ANDX",
@@ -264,7 +280,6 @@ fn command_name(command: u8) -> String {
         0x74 => "LOGOFF_ANDX",
         0x75 => "TREE_CONNECT_ANDX",
         0x80 => "QUERY_INFO_DISK",
-        0x81 => "SEARCH",
         0xa0 => "NT_TRANS",
         0xa1 => "NT_TRANS_SECONDARY",
         0xa2 => "NT_CREATE_ANDX",

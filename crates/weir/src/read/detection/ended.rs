@@ -182,9 +182,7 @@ impl<W: Write> Look<W> {
             return self.push_late(event, vlans);
         }
         match self.at {
-            Some((at, to_server, segment))
-                if self.options.waits && protocol == TCP && at == id =>
-            {
+            Some((at, to_server, segment)) if self.options.waits && protocol == TCP && at == id => {
                 let no_room = self.waiting.hold(id, (to_server, segment.end), event);
                 no_room.into_iter().for_each(|it| self.push_with_packet(it));
             }
