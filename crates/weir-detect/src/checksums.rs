@@ -34,6 +34,10 @@ const IPV6_LEN: usize = 40;
 /// Whether a packet is a TCP segment that no receiver takes for its headers: its checksum is wrong,
 /// or its IPv4 header's (which Suricata lets pass), or its header ends nowhere.
 pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed, limits: &Limits) -> bool {
+    // A piece of a packet says nothing: the whole is looked at.
+    if parsed.fragment.is_some() {
+        return false;
+    }
     if parsed.protocol == TCP && parsed.fault.is_some() {
         return true;
     }

@@ -114,7 +114,8 @@ fn parts<'a>(
             continue;
         };
         let value = text.trim().parse().ok().filter(|it| *it > 0);
-        let value = value.ok_or_else(|| format!("`{text}` is not a number above 0"))?;
+        let value =
+            value.ok_or_else(|| format!("`{text}` is not a number from 1 to {}", u32::MAX))?;
         if !number(name, value) {
             return Err(format!("`{name}` is not known here"));
         }

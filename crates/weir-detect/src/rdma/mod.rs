@@ -127,7 +127,10 @@ fn one_opcode(text: &str) -> Result<OpcodeIs, String> {
     }
     let spelt = |opcode: &&Opcode| opcode.name().replace(' ', "_").eq_ignore_ascii_case(&word);
     let known = Opcode::DEFINED.iter().find(spelt);
-    known.map(|it| OpcodeIs::Value(it.0)).ok_or_else(|| format!("`{text}` is not an opcode"))
+    known.map(|it| OpcodeIs::Value(it.0)).ok_or_else(|| {
+        let names: Vec<&str> = OPERATIONS.iter().map(|it| it.0).collect();
+        format!("`{text}` is not an opcode; operations are {}", names.join(", "))
+    })
 }
 
 fn syndrome(value: &str) -> Result<Numbers, String> {

@@ -103,7 +103,7 @@ pub(crate) fn check(content: &Content) -> Result<(), String> {
     let len = content.bytes.len() as i64;
     let shorter = |value: Option<Value>| matches!(value, Some(Value::Fixed(it)) if it < len);
     if shorter(content.depth) {
-        return Err("depth is less than the content".to_owned());
+        return Err("depth is less than the length of the content".to_owned());
     }
     if shorter(content.within) {
         return Err("within is less than the content".to_owned());

@@ -225,8 +225,19 @@ type Fault<'a> = (Location<'a>, Option<u32>, Refused);
 
 fn refusal((place, sid, why): Fault<'_>) -> Refusal {
     let (source, line) = (place.0.to_owned(), place.1);
-    let reason = reason(&why);
+    let reason = shortened(reason(&why));
     Refusal { source, line, sid, keyword: why.keyword, reason }
+}
+
+/// Characters of a reason: what it quotes is as long as a hostile file makes it.
+const REASON_MAX: usize = 300;
+
+fn shortened(mut reason: String) -> String {
+    if let Some((end, _)) = reason.char_indices().nth(REASON_MAX) {
+        reason.truncate(end);
+        reason.push_str(" ...");
+    }
+    reason
 }
 
 /// Why a rule does not run, in its writer's terms.

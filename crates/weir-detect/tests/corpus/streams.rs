@@ -16,9 +16,9 @@ use weir_wire::frame::{Link, Time};
 use weir_wire::parse::parse;
 
 /// Where applications are looked for.
-const PORTS: [u16; 27] = [
+const PORTS: [u16; 28] = [
     80, 53, 25, 21, 445, 135, 389, 88, 5060, 1883, 5900, 502, 5432, 161, 500, 67, 123, 69, 5353,
-    4500, 443, 110, 44_818, 20_000, 2049, 23, 6881,
+    4500, 443, 110, 44_818, 20_000, 2049, 23, 6881, 3389,
 ];
 /// Where data of FTP are expected.
 const DATA_PORT: u16 = 50_000;

@@ -19,6 +19,7 @@ A rule runs in full or not at all. Folders are read with their *.rules and class
 Examples:
   weir rules check /etc/weir/rules
   weir rules check --json local.rules | jq .by_keyword
+  weir rules check - <new.rules
 
 Exit codes:
   0  every enabled rule runs
@@ -44,7 +45,7 @@ pub enum RulesCommand {
 /// Arguments of `weir rules check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Rule files, or folders of them
+    /// Rule files, or folders of them; - is standard input
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// A suricata.yaml whose address and port groups and reputations the rules use
@@ -90,6 +91,8 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         eprintln!("weir: warning: no rule was found in {}", shown(&path.display().to_string()));
     }
     if args.json {
+        // They are none of the counts, and end it with 1 too.
+        report.unused.iter().for_each(|it| eprintln!("weir: {}", line(it)));
         print_json(&RulesReport {
             rules: report.rules,
             enabled: report.enabled,

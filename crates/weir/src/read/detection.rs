@@ -496,19 +496,24 @@ impl<W: Write> Look<W> {
             event.remove("ether");
         }
         if let Some(view) = view {
-            sink::put_flow_id(&mut event, &view);
-            let protocol = layer.parsed.protocol;
-            let seed = self.options.events.community_seed;
-            if let Some(seed) = seed.filter(|_| matches!(protocol, 6 | 17 | 132)) {
-                let ends = [&view.initiator, &view.responder];
-                let id = community_id(ends, protocol, None, seed);
-                event.insert("community_id".into(), id.into());
-            }
+            self.name_flow(&mut event, &view, layer);
         }
         odd.transaction().map(|it| event.insert("tx_id".into(), it.into()));
         event.insert("anomaly".into(), eve::anomaly_object(odd, application));
         self.put_marks(&mut event, packet);
         Some(event)
+    }
+
+    /// Names the flow of a packet: here, and as other tools do.
+    fn name_flow(&self, event: &mut Event, view: &FlowView, layer: &Layer<'_>) {
+        sink::put_flow_id(event, view);
+        let protocol = layer.parsed.protocol;
+        let seed = self.options.events.community_seed;
+        if let Some(seed) = seed.filter(|_| matches!(protocol, 6 | 17 | 132)) {
+            let ends = [&view.initiator, &view.responder];
+            let id = community_id(ends, protocol, None, seed);
+            event.insert("community_id".into(), id.into());
+        }
     }
 
     /// What rules have noted of the packet's flow, and captured of it and of the packet.

@@ -213,7 +213,7 @@ impl Default for Events {
             tagged: true,
             arp: false,
             drops: true,
-            first_drops: false,
+            first_drops: true,
             community_seed: Some(0),
             ethernet: false,
         }

@@ -2,6 +2,7 @@
 //! captures in files.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -363,4 +364,67 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+/// `weir rules check -`, with these rules.
+fn check_from_input(arguments: &[&str], rules: &str) -> Output {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(["rules", "check", "-"]).args(arguments);
+    let mut child = weir
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir runs");
+    child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn rules_are_taken_from_standard_input_and_quoted_no_longer_than_can_be_read() {
+    let output = check_from_input(&["--json"], "alert udp any any -> any any (sid:1;)\n");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["runnable"]), (Some(0), &1.into()), "{report}");
+    let nested = format!("alert ip {} any -> any any (sid:1;)\n", "[".repeat(30_000));
+    let output = check_from_input(&[], &nested);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
+}
+
+#[test]
+fn a_segment_in_pieces_has_no_wrong_checksum() {
+    let whole = segment(9000, 0x18, 101, 0, b"twenty bytes and four...");
+    let (head, body) = (&whole[..34], &whole[34..]);
+    let pieces = body.chunks(16).zip(0_u8..).map(|(piece, number)| {
+        let mut frame = [head, piece].concat();
+        let more = if usize::from(number) * 16 + piece.len() < body.len() { 0x20 } else { 0 };
+        frame[16..18].copy_from_slice(&(20 + piece.len() as u16).to_be_bytes());
+        frame[20..22].copy_from_slice(&[more, 2 * number]);
+        frame
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.rules"), "alert tcp any any -> any any (sid:1;)").unwrap();
+    // The first ends within the header of TCP.
+    fs::write(path("a.pcap"), capture(&pieces.take(1).collect::<Vec<_>>())).unwrap();
+    let [rules, eve] = ["a.rules", "eve.json"].map(|it| path(it).to_str().unwrap().to_owned());
+    let usual = ["read", "--json", "--rules", &rules, "--eve", &eve];
+    let report: Value = serde_json::from_slice(&weir(&usual, &[&path("a.pcap")]).stdout).unwrap();
+    assert_eq!(report["wrong_checksums"], 0, "{report}");
+}
+
+#[test]
+fn of_a_flow_that_is_dropped_each_side_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.rules"), "drop ip any any -> 192.0.2.2 any (sid:1;)").unwrap();
+    fs::write(path("a.pcap"), capture(&vec![datagram(53, b"word"); 5])).unwrap();
+    let [rules, eve] = ["a.rules", "eve.json"].map(|it| path(it).to_str().unwrap().to_owned());
+    weir(&["read", "--rules", &rules, "--eve", &eve], &[&path("a.pcap")]);
+    let text = fs::read_to_string(&eve).unwrap();
+    let events = text.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+    let drops: Vec<Value> = events.filter(|it| it["event_type"] == "drop").collect();
+    let reasons: Vec<&Value> = drops.iter().map(|it| &it["drop"]["reason"]).collect();
+    assert_eq!(reasons, ["rules"], "{text}");
+    assert!(drops[0]["community_id"].is_string(), "{}", drops[0]);
 }

@@ -83,7 +83,7 @@ impl<W: Write> Look<W> {
             {
                 return;
             }
-            sink::put_flow_id(&mut event, &view);
+            self.name_flow(&mut event, &view, layer);
             let direction = if view.to_server { "to_server" } else { "to_client" };
             event.insert("direction".into(), direction.into());
             event.insert("flow".into(), sink::flow_object(&view));
