@@ -354,7 +354,7 @@ impl Data {
 
     fn told(&self) -> FileTold<'_> {
         let (size, digests) = (self.file.size, self.file.digests());
-        FileTold { name: &self.announced.file, size, digests, side: self.side, range: None }
+        FileTold { name: Some(&self.announced.file), size, digests, side: self.side, range: None }
     }
 
     fn object(&self) -> Object {

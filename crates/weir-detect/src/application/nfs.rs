@@ -224,7 +224,7 @@ impl Written {
         // Who wrote is not told.
         let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
         let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-        let told = FileTold { name: &call.name, size, digests, side: 0, range: None };
+        let told = FileTold { name: Some(&call.name), size, digests, side: 0, range: None };
         said.records.push(Record::file(call.number, objects.clone(), &told));
         Record { kind: "nfs", number: Some(call.number), objects, side: None }
     }
@@ -443,7 +443,7 @@ impl Nfs {
             content.finish(said.wanted);
             let (size, digests) = (content.size, content.digests());
             unit.whole_file(size, digests);
-            let told = FileTold { name: &call.name, size, digests, side: 1, range: None };
+            let told = FileTold { name: Some(&call.name), size, digests, side: 1, range: None };
             let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
             said.records.push(Record::file(call.number, objects, &told));
         }

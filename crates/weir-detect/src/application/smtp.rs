@@ -436,7 +436,8 @@ impl Smtp {
         };
         let objects = self.objects(transaction);
         for (name, size, digests) in &ended {
-            let file = FileTold { name, size: *size, digests: *digests, side: 0, range: None };
+            let file =
+                FileTold { name: Some(name), size: *size, digests: *digests, side: 0, range: None };
             said.records.push(Record::file(number, objects.clone(), &file));
         }
     }
@@ -507,7 +508,7 @@ impl Smtp {
                     unit.whole_file(size, digests);
                 }
                 let state = if file.is_complete { FileState::Closed } else { FileState::Open };
-                let told = FileTold { name: &file.name, size, digests, side: 0, range: None };
+                let told = FileTold { name: Some(&file.name), size, digests, side: 0, range: None };
                 unit.files.push(told.object(state, transaction.number));
             }
         }

@@ -200,7 +200,8 @@ impl Record {
 
 /// What is told of a file.
 pub(crate) struct FileTold<'a> {
-    pub(crate) name: &'a [u8],
+    /// Without, it has none.
+    pub(crate) name: Option<&'a [u8]>,
     pub(crate) size: u64,
     pub(crate) digests: Digests,
     /// Who sent it.
@@ -228,13 +229,13 @@ impl FileTold<'_> {
             FileState::Open => "UNKNOWN",
             FileState::Truncated => "TRUNCATED",
         };
-        let mut object = Object::default()
-            .with("filename", &self.name[..self.name.len().min(FILE_NAME_LEN_MAX)])
-            .with("gaps", false)
-            .with("state", state)
-            .with("stored", false)
-            .with("size", self.size)
-            .with("tx_id", number);
+        let mut object = Object::default();
+        object.put_some("filename", self.name.map(|it| &it[..it.len().min(FILE_NAME_LEN_MAX)]));
+        object.put("gaps", false);
+        object.put("state", state);
+        object.put("stored", false);
+        object.put("size", self.size);
+        object.put("tx_id", number);
         if let Some([start, end]) = self.range {
             object.put("start", start);
             object.put("end", end);

@@ -26,6 +26,8 @@ pub struct Applications {
     pub tls: Option<Vec<String>>,
     /// Which messages of DNS, and how.
     pub dns: DnsMessages,
+    /// HTTP/2 is a kind of its own (`http2`), though its events are of kind `http`.
+    pub is_http2_apart: bool,
 }
 
 /// Which messages of DNS are told, and how: as `dns` in suricata.yaml's `types` says.

@@ -254,6 +254,8 @@ fn options(case: &Case) -> Options {
         },
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
+        http_brief: types.is_some()
+            && !settings(types.as_deref(), "http", "extended").is_some_and(is_yes),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
         as_ips: case.is_inline || case.is_on("stream.inline", false),
@@ -565,7 +567,7 @@ fn applications(case: &Case, types: &[Value]) -> Applications {
     let is_extended = tls.is_some_and(|it| it.get("extended").is_some_and(is_yes));
     let tls = custom.unwrap_or_else(|| usual_tls(case, is_extended));
     let dns = dns(types.iter().find_map(|it| it.get("dns")), case);
-    Applications { kinds: Some(kinds), tls: Some(tls), dns }
+    Applications { kinds: Some(kinds), tls: Some(tls), dns, is_http2_apart: true }
 }
 
 /// Which messages of DNS are told, by `dns` among `types`; the environment may name a version.

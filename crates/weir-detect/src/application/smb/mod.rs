@@ -470,7 +470,7 @@ impl Smb {
         let object = self.file_object(file, number, side);
         said.records.push(Record::new("smb", number, object.clone()));
         let (size, digests) = (content.size, content.digests());
-        let told = FileTold { name: &file.name, size, digests, side, range: None };
+        let told = FileTold { name: Some(&file.name), size, digests, side, range: None };
         said.records.push(Record::file(number, vec![("smb", object)], &told));
     }
 
@@ -578,7 +578,7 @@ impl Smb {
         file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
         unit.tells("smb", self.file_object(file, number, side));
         let (size, digests) = (file.content.size, file.content.digests());
-        let told = FileTold { name: &file.name, size, digests, side, range: None };
+        let told = FileTold { name: Some(&file.name), size, digests, side, range: None };
         unit.files.push(told.object(state, number));
         unit
     }

@@ -149,7 +149,11 @@ impl Transaction {
             (_, place) => place.as_ref().map_or(0, |it| it.len() as u64),
         };
         let size = file.size.unwrap_or_else(so_far);
-        FileTold { name: &file.name, size, digests, side, range: self.range(side) }
+        let range = self.range(side);
+        // As Suricata has it, whose files of HTTP/2 have a name where they are parts of one.
+        let is_named = !self.is_of_http2() || range.is_some();
+        let name = is_named.then_some(&file.name[..]);
+        FileTold { name, size, digests, side, range }
     }
 }
 

@@ -19,6 +19,10 @@ use super::{Look, Options};
 /// TCP's number.
 const TCP: u8 = 6;
 
+/// What is told of HTTP where more is asked for.
+const HTTP_EXTENDED: [&str; 7] =
+    ["http_refer", "http_method", "protocol", "status", "status_string", "redirect", "length"];
+
 impl<W: Write> Look<W> {
     /// Tells of what has ended.
     pub(super) fn ended(&mut self) {
@@ -124,8 +128,15 @@ impl<W: Write> Look<W> {
     }
 
     fn http(&mut self, record: &HttpRecord, over: Option<Vlans>) {
-        if self.options.events.applications.tells("http") {
+        let applications = &self.options.events.applications;
+        let is_apart = record.is_of_http2 && applications.is_http2_apart;
+        if applications.tells(if is_apart { "http2" } else { "http" }) {
             let mut event = eve::http(self.last, record);
+            if self.options.http_brief
+                && let Some(http) = event.get_mut("http").and_then(Value::as_object_mut)
+            {
+                HTTP_EXTENDED.iter().for_each(|it| drop(http.remove(*it)));
+            }
             if !record.is_of_http2 {
                 self.choose_headers(&mut event["http"]);
             }
@@ -183,7 +194,8 @@ impl<W: Write> Look<W> {
         }
         match self.at {
             Some((at, to_server, segment)) if self.options.waits && protocol == TCP && at == id => {
-                let no_room = self.waiting.hold(id, (to_server, segment.end), event);
+                let sides = [to_server, flow.to_server];
+                let no_room = self.waiting.hold(id, (sides, segment.end), event);
                 no_room.into_iter().for_each(|it| self.push_with_packet(it));
             }
             _ => self.push_with_packet(event),

@@ -70,6 +70,8 @@ pub struct Options {
     pub as_suricata: AsSuricata,
     /// The names, in lower case, of others that it has of both.
     pub http_custom: Vec<String>,
+    /// Of HTTP, what was asked of whom by what is told, and not how (`extended: no`).
+    pub http_brief: bool,
     /// The folder of sets that rules change; none is written where there is none.
     pub datasets: Option<PathBuf>,
 }

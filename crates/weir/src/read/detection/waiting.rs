@@ -46,6 +46,8 @@ pub(super) struct Waiting(HashMap<u64, Vec<One>>);
 #[derive(Debug)]
 struct One {
     to_server: bool,
+    /// Whether the client sent the file that it is about.
+    is_of_client: bool,
     /// The sequence number behind what it is about.
     end: u32,
     is_acknowledged: bool,
@@ -53,12 +55,12 @@ struct One {
 }
 
 impl Waiting {
-    /// Keeps an event of what a packet said, by its side and its end; returns it where there is no
-    /// room.
+    /// Keeps an event of what a packet said, by whether its client sent the packet and the file, and
+    /// its end; returns it where there is no room.
     pub(super) fn hold(
         &mut self,
         flow: u64,
-        (to_server, end): (bool, u32),
+        ([to_server, is_of_client], end): ([bool; 2], u32),
         event: Event,
     ) -> Option<Event> {
         let is_full = self.0.len() >= FLOWS_MAX && !self.0.contains_key(&flow);
@@ -66,23 +68,23 @@ impl Waiting {
         if is_full || list.len() >= OF_FLOW_MAX {
             return Some(event);
         }
-        list.push(One { to_server, end, is_acknowledged: false, event });
+        list.push(One { to_server, is_of_client, end, is_acknowledged: false, event });
         None
     }
 
     /// Events that a packet makes ready: those of messages by the other side's packet that
-    /// acknowledges them, those of files by the sender's packet behind it.
+    /// acknowledges them, those of files by the next packet of who sent the file.
     pub(super) fn take(&mut self, flow: u64, to_server: bool, segment: Segment) -> Vec<Event> {
         let Some(list) = self.0.get_mut(&flow) else { return Vec::new() };
         let mut ready = Vec::new();
         for mut one in std::mem::take(list) {
-            let is_own = one.to_server == to_server;
-            let is_answer = !is_own && segment.hears(one.end);
+            let is_answer = one.to_server != to_server && segment.hears(one.end);
+            one.is_acknowledged |= is_answer;
+            let is_senders = one.is_of_client == to_server;
             let is_file = one.event.get("event_type").is_some_and(|it| it == "fileinfo");
-            if if is_file { one.is_acknowledged && is_own } else { is_answer } {
+            if one.is_acknowledged && (is_senders || !is_file) {
                 ready.push(one.event);
             } else {
-                one.is_acknowledged |= is_answer;
                 list.push(one);
             }
         }
@@ -119,16 +121,16 @@ mod tests {
     fn messages_wait_for_the_other_side_and_files_for_their_sender_behind_it() {
         let mut waiting = Waiting::default();
         let of = |acknowledgment| Segment { end: 0, acknowledgment };
-        assert!(waiting.hold(1, (false, 7), event("http")).is_none());
-        assert!(waiting.hold(1, (false, 7), event("fileinfo")).is_none());
+        assert!(waiting.hold(1, ([false; 2], 7), event("http")).is_none());
+        assert!(waiting.hold(1, ([false; 2], 7), event("fileinfo")).is_none());
         for (flow, to_server, heard) in [(1, false, 7), (2, true, 7), (1, true, 6)] {
             assert!(waiting.take(flow, to_server, of(Some(heard))).is_empty());
         }
         assert_eq!(waiting.take(1, true, of(Some(7))), [event("http")]);
         assert_eq!(waiting.take(1, false, of(Some(7))), [event("fileinfo")]);
-        assert!(waiting.hold(1, (true, 7), event("tls")).is_none());
+        assert!(waiting.hold(1, ([true; 2], 7), event("tls")).is_none());
         assert_eq!(waiting.take(1, false, of(None)), [event("tls")]);
-        assert!(waiting.hold(1, (true, 7), event("smtp")).is_none());
+        assert!(waiting.hold(1, ([true; 2], 7), event("smtp")).is_none());
         assert_eq!(waiting.end_all(), [event("smtp")]);
     }
 }
