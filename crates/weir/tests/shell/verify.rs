@@ -83,7 +83,8 @@ fn beside_a_suricata_what_one_alone_tells_is_printed() {
     let script = r#"#!/bin/sh
 SURICATA "$@" || exit
 for word; do
-    [ "$before" = -l ] && sed -i -e '/"alert".*:8195,/d' -e '/:8194,/s/allowed/other/' "$word/eve.json"
+    [ "$before" = -l ] &&
+        sed -i -e '/"alert".*:8195,/d' -e '/:8194,/s/allowed/other/' "$word/eve.json"
     before=$word
 done
 exit 0
