@@ -285,6 +285,7 @@ impl Layers {
             Link::CiscoHdlc => "chdlc",
             Link::Loopback => "null",
             Link::InfiniBand => "infiniband",
+            Link::Ipoib => "ipoib",
         });
         // Each tag is one more, by its place.
         let names = ["vlan", "vlan_qinq", "vlan_qinqinq"];
