@@ -18,7 +18,7 @@ use weir_store::sink::eve_record::{head, put_rdma};
 use weir_wire::arp::ArpPacket;
 use weir_wire::frame::{Link, Time};
 use weir_wire::ipoib::IpoibArp;
-use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, Transport};
 
 use super::layers::Layer;
 
@@ -105,7 +105,11 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
     if let (Some(outer), true) = (outermost, layer.source != "wire/pcap") {
         let [source, destination] = ends(&outer.parsed);
-        let carrier = eve::protocol(outer.parsed.protocol);
+        let carrier = match outer.parsed.rdma {
+            // It has no protocol of IP, and carries packets in this way alone.
+            Some(Rdma { encapsulation: Encapsulation::InfiniBand, .. }) => "IPoIB".to_owned(),
+            _ => eve::protocol(outer.parsed.protocol),
+        };
         let tunnel = json!({
             "src_ip": eve::address(&source),
             "src_port": source.port,
