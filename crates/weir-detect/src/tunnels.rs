@@ -1,8 +1,12 @@
-//! What a packet carries that is one itself: VXLAN, GENEVE, GRE, ERSPAN, IP in IP, PPTP, Teredo.
+//! What a packet carries that is one itself: VXLAN, GENEVE, GRE, ERSPAN, IP in IP, PPTP, Teredo,
+//! and IP over InfiniBand in packets of native InfiniBand.
 
+use weir_wire::bth::Opcode;
 use weir_wire::ethernet::ethertype;
 use weir_wire::frame::Link;
-use weir_wire::parse::{Network, Parsed, Transport, Tunnel, TunnelKind};
+use weir_wire::ip::{Ipv4Header, Ipv6Header};
+use weir_wire::ipoib::{IpoibArp, IpoibHeader};
+use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, Transport, Tunnel, TunnelKind};
 use weir_wire::tunnel::{GeneveHeader, VxlanHeader, inner_link};
 use weir_wire::udp::{PORT_GENEVE, PORT_VXLAN};
 use zerocopy::FromBytes;
@@ -74,6 +78,19 @@ pub fn is_overtagged(parsed: &Parsed) -> bool {
     parsed.fault.is_some() && ethertype::is_vlan(parsed.link.ethertype)
 }
 
+/// Where what a packet carries ends: before the padding and the ICRC of native InfiniBand.
+pub fn inner_end(parsed: &Parsed) -> usize {
+    let end = parsed.end as usize;
+    let message = native(parsed).map(|it| [it.payload_offset, it.payload_len].map(usize::from));
+    message.map_or(end, |[offset, length]| end.min(offset + length))
+}
+
+/// What is said of RDMA that needs no Ethernet.
+#[inline]
+fn native(parsed: &Parsed) -> Option<&Rdma> {
+    parsed.rdma.as_ref().filter(|it| it.encapsulation == Encapsulation::InfiniBand)
+}
+
 impl TunnelPorts {
     /// The ports of VXLAN and GENEVE: who sends there chooses the source port by what is carried.
     pub fn by_destination(&self) -> Vec<u16> {
@@ -99,7 +116,9 @@ impl TunnelPorts {
                         || self.geneve.has(destination)
                         || self.is_teredo(source, destination)
                 }
-                Transport::None => matches!(parsed.protocol, IP_IN_IP | IPV6 | GRE),
+                Transport::None => {
+                    matches!(parsed.protocol, IP_IN_IP | IPV6 | GRE) || native(parsed).is_some()
+                }
                 // From port 4500 to one of these, perhaps.
                 Transport::Esp { in_udp, .. } => in_udp,
                 _ => false,
@@ -139,7 +158,7 @@ impl TunnelPorts {
                 let teredo = || teredo(bytes, at).filter(|_| self.is_teredo(source, destination));
                 vxlan().or_else(geneve).or_else(teredo)
             }
-            _ => None,
+            _ => ipoib(bytes, native(parsed)?),
         }
     }
 }
@@ -192,8 +211,45 @@ fn teredo(bytes: &[u8], mut at: usize) -> Option<Inner> {
     is_whole.then_some((at, Link::Ip, "teredo tunnel"))
 }
 
+/// Behind the header of IPoIB, as datagrams have it (RFC 4391 s6), and messages of connected mode
+/// that are one packet (RFC 4755). A capture does not tell which queue pairs are for IPoIB: what
+/// fits is taken for it (docs/adr/0320). Of IP, the header is passed over.
+fn ipoib(bytes: &[u8], rdma: &Rdma) -> Option<Inner> {
+    const SENDS: [Opcode; 3] = [Opcode::UD_SEND_ONLY, Opcode::RC_SEND_ONLY, Opcode::UC_SEND_ONLY];
+    let payload = Some(rdma.payload(bytes)).filter(|_| SENDS.contains(&rdma.opcode))?;
+    let (header, packet) = IpoibHeader::ref_from_prefix(payload).ok()?;
+    let at = usize::from(rdma.payload_offset);
+    let (fits, start, link) = match header.ethertype.get() {
+        ethertype::IPV4 => (is_ipv4(packet), at + IpoibHeader::LEN, Link::Ip),
+        ethertype::IPV6 => (is_ipv6(packet), at + IpoibHeader::LEN, Link::Ip),
+        ethertype::ARP => {
+            let arp = IpoibArp::of(packet);
+            (arp.is_some_and(|it| it.is_ipv4_over_infiniband()), at, Link::Ipoib)
+        }
+        _ => return None,
+    };
+    fits.then_some((start, link, "ipoib encapsulation"))
+}
+
+/// Whether this is a packet of IPv4, whole.
+fn is_ipv4(packet: &[u8]) -> bool {
+    Ipv4Header::ref_from_prefix(packet).is_ok_and(|(header, _)| {
+        let (head, total) = (header.header_len(), usize::from(header.total_len.get()));
+        let is_header = header.version() == 4 && head >= Ipv4Header::LEN;
+        is_header && (head..=packet.len()).contains(&total)
+    })
+}
+
+/// Whether this is a packet of IPv6, whole.
+fn is_ipv6(packet: &[u8]) -> bool {
+    Ipv6Header::ref_from_prefix(packet).is_ok_and(|(header, behind)| {
+        header.version() == 6 && usize::from(header.payload_len.get()) <= behind.len()
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use weir_wire::parse::parse;
 
     use super::*;
@@ -243,5 +299,34 @@ mod tests {
         assert_eq!(inner(usual, 99, &teredo), None);
         assert_eq!(inner(TunnelPorts { teredo: Ports::Any, ..usual }, 99, &teredo), in_teredo);
         assert_eq!(Ports::of(&[1; 5]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_message_of_infiniband_carries_lies_in_it(
+            opcode in prop::sample::select(&[0x04_u8, 0x24, 0x64, 0x65, 0x0a]),
+            kind in prop::sample::select(&[[8_u8, 0], [0x86, 0xdd], [8, 6]]),
+            first in prop::sample::select(&[0x45_u8, 0x4f, 0x60, 0]),
+            behind in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let extension = match opcode { 0x64 => 8, 0x65 => 12, 0x0a => 16, _ => 0 };
+            let mut bytes = vec![0, 2, 0, 2, 0, 0, 0, 1, opcode];
+            bytes.resize(20 + extension, 0);
+            bytes.extend([kind[0], kind[1], 0, 0, first, 0, 0]);
+            bytes.extend(behind);
+            bytes.resize(bytes.len().next_multiple_of(4) + 4, 0);
+            bytes[5] = (bytes.len() / 4) as u8;
+            bytes.extend([0; 2]);
+            let parsed = parse(&bytes, Link::InfiniBand, bytes.len() as u32);
+            prop_assert!(TunnelPorts::default().wraps(&parsed));
+            let inner = TunnelPorts::default().inner(&bytes, &parsed);
+            let is_send = matches!(opcode, 0x04 | 0x24 | 0x64);
+            prop_assert!(is_send || inner.is_none());
+            if let Some((start, link, _)) = inner {
+                let inner = bytes.get(start..inner_end(&parsed)).expect("within the packet");
+                let found = parse(inner, link, inner.len() as u32);
+                prop_assert!(found.network != Network::None);
+            }
+        }
     }
 }

@@ -194,7 +194,8 @@ fn written(format: CaptureFormat, link: Link) -> Vec<u8> {
 #[test]
 fn what_is_written_is_read_back() {
     for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
-        for link in [Link::Ethernet, Link::Ip, Link::LinuxSll, Link::LinuxSll2, Link::InfiniBand] {
+        let [sll, sll2] = [Link::LinuxSll, Link::LinuxSll2];
+        for link in [Link::Ethernet, Link::Ip, sll, sll2, Link::InfiniBand, Link::Ipoib] {
             let file = written(format, link);
             let reader = CaptureReader::from_source("memory", Cursor::new(file)).unwrap();
             let (seen, _, error) = drain(reader);

@@ -42,6 +42,9 @@ pub enum Link {
     Loopback,
     /// A native InfiniBand link header (LRH), VCRC at the end.
     InfiniBand,
+    /// IP over InfiniBand (RFC 4391 s6), as who took it from its interface has it: behind 40 bytes
+    /// that say for whom it is, or at once.
+    Ipoib,
 }
 
 /// A transport checksum that the sender left to its hardware (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).

@@ -23,6 +23,8 @@ pub mod tunnel;
 pub mod grh;
 pub mod lrh;
 
+pub mod ipoib;
+
 pub mod bth;
 pub mod ext;
 mod opcode;

@@ -13,6 +13,7 @@ use crate::frame::Link;
 use crate::grh::Grh;
 use crate::icmp::IcmpHeader;
 use crate::ip::{ExtensionHeader, FragmentHeader, Ipv4Header, Ipv6Header, mapped, protocol};
+use crate::ipoib::{IpoibArp, IpoibHeader};
 use crate::lrh::{LinkNextHeader, Lrh, lid_address};
 use crate::parse::{
     Encapsulation, Fault, Fragment, MacAddress, Network, Parsed, Rdma, Transport, Tunnel,
@@ -149,6 +150,7 @@ impl<'a> Walk<'a> {
                 self.ethertype(header.ethertype.get(), size_of::<CookedHeader2>())
             }
             Link::InfiniBand => self.infiniband(),
+            Link::Ipoib => self.ipoib(),
         }
     }
 
@@ -199,6 +201,32 @@ impl<'a> Walk<'a> {
             self.parsed.source = mapped(packet.sender_ip);
             self.parsed.destination = mapped(packet.target_ip);
             self.end_at(offset + size_of::<ArpPacket>())?;
+        }
+        Ok(())
+    }
+
+    /// IPoIB knows no tags, and no other types (RFC 4391 s6).
+    fn ipoib(&mut self) -> Step {
+        let offset = IpoibHeader::offset_in(self.bytes);
+        let kind = self.view::<IpoibHeader>(offset)?.ethertype.get();
+        let behind = offset + IpoibHeader::LEN;
+        self.parsed.link.ethertype = kind;
+        self.parsed.network_offset = self.place(behind)?;
+        match kind {
+            ethertype::IPV4 => self.ipv4(behind),
+            ethertype::IPV6 => self.ipv6(behind),
+            ethertype::ARP => self.ipoib_arp(behind),
+            _ => Ok(()),
+        }
+    }
+
+    fn ipoib_arp(&mut self, offset: usize) -> Step {
+        let packet = self.view::<IpoibArp>(offset)?;
+        self.parsed.network = Network::Arp;
+        if packet.is_ipv4_over_infiniband() {
+            self.parsed.source = mapped(packet.sender_ip);
+            self.parsed.destination = mapped(packet.target_ip);
+            self.end_at(offset + size_of::<IpoibArp>())?;
         }
         Ok(())
     }

@@ -2,6 +2,19 @@
 
 use super::{Event, LABELS_MAX, Walk, word};
 
+/// Between which link addresses ARP goes.
+#[derive(Clone, Copy)]
+pub(super) struct Arp {
+    hardware: usize,
+    address_len: u8,
+}
+
+impl Arp {
+    pub(super) const ETHERNET: Self = Self { hardware: 1, address_len: 6 };
+    /// RFC 4391 s9.2.
+    pub(super) const INFINIBAND: Self = Self { hardware: 32, address_len: 20 };
+}
+
 impl Walk {
     /// MPLS (RFC 3032), and the best guess at what follows its last label.
     pub(super) fn labels(&mut self, mut bytes: &[u8]) {
@@ -36,15 +49,17 @@ impl Walk {
         }
     }
 
-    /// ARP for IPv4 over Ethernet (RFC 826).
-    pub(super) fn arp(&mut self, bytes: &[u8]) {
-        const ETHERNET: usize = 1;
+    /// ARP for IPv4 (RFC 826).
+    pub(super) fn arp(&mut self, bytes: &[u8], over: Arp) {
         const IPV4: usize = 0x0800;
+        let whole = 16 + 2 * usize::from(over.address_len);
         let event = match (word(bytes, 0), word(bytes, 2), bytes.get(4..8)) {
-            (Some(hardware), _, Some(_)) if hardware != ETHERNET => Event::ArpUnsupportedHardware,
+            (Some(hardware), _, Some(_)) if hardware != over.hardware => {
+                Event::ArpUnsupportedHardware
+            }
             (_, Some(protocol), Some(_)) if protocol != IPV4 => Event::ArpUnsupportedProtocol,
-            (_, _, Some(_)) if bytes.len() < 28 => Event::ArpInvalid,
-            (_, _, Some([hardware, ..])) if *hardware != 6 => Event::ArpHardwareSize,
+            (_, _, Some(_)) if bytes.len() < whole => Event::ArpInvalid,
+            (_, _, Some([hardware, ..])) if *hardware != over.address_len => Event::ArpHardwareSize,
             (_, _, Some([_, protocol, ..])) if *protocol != 4 => Event::ArpProtocolSize,
             // Requests and answers, those of RARP too.
             (_, _, Some([_, _, 0, 1..=4])) => return,
@@ -204,6 +219,18 @@ mod tests {
             packet[place] = value;
             assert_eq!(frame(0x0806, &packet), [event]);
         }
+    }
+
+    #[test]
+    fn arp_over_infiniband_has_link_addresses_of_its_own() {
+        let mut packet = vec![8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
+        packet.resize(60, 0);
+        assert_eq!(look(&packet, Link::Ipoib), []);
+        assert_eq!(look(&packet[..59], Link::Ipoib), [Event::ArpInvalid]);
+        assert_eq!(look(&packet[..3], Link::Ipoib), []);
+        assert_eq!(frame(0x0806, &packet[4..]), [Event::ArpUnsupportedHardware]);
+        packet[5] = 1;
+        assert_eq!(look(&packet, Link::Ipoib), [Event::ArpUnsupportedHardware]);
     }
 
     #[test]

@@ -9,7 +9,9 @@ mod event;
 mod internet;
 mod transport;
 
+use carried::Arp;
 use weir_wire::frame::Link;
+use weir_wire::ipoib::IpoibHeader;
 
 pub use event::Event;
 
@@ -40,6 +42,7 @@ pub fn look(bytes: &[u8], link: Link) -> Vec<Event> {
             _ => {}
         },
         Link::InfiniBand => {}
+        Link::Ipoib => walk.ipoib(bytes),
     }
     walk.0
 }
@@ -92,7 +95,7 @@ impl Walk {
                     // Cisco's FabricPath: a tag of two bytes, and the frame.
                     false => at += 16,
                 },
-                0x0806 => return self.arp(inner),
+                0x0806 => return self.arp(inner, Arp::ETHERNET),
                 0x894f => return self.nsh(inner),
                 // Bridging and RoCE are known, lengths are no type.
                 0x6558 | 0x8915 | 0x0000..0x0600 => return,
@@ -110,6 +113,18 @@ impl Walk {
             Some(6) => self.ipv6(bytes),
             Some(_) => self.0.push(Event::RawWrongVersion),
             None => self.0.push(Event::Ipv4TooSmall),
+        }
+    }
+
+    /// Suricata knows none of it: no event is its own.
+    fn ipoib(&mut self, bytes: &[u8]) {
+        let start = IpoibHeader::offset_in(bytes);
+        let Some(inner) = bytes.get(start + IpoibHeader::LEN..) else { return };
+        match word(bytes, start) {
+            Some(0x0800) => self.ipv4(inner),
+            Some(0x86dd) => self.ipv6(inner),
+            Some(0x0806) => self.arp(inner, Arp::INFINIBAND),
+            _ => {}
         }
     }
 
@@ -134,8 +149,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..3) {
-            let link = [Link::Ethernet, Link::Ip, Link::LinuxSll2][kind as usize];
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..4) {
+            let links = [Link::Ethernet, Link::Ip, Link::LinuxSll2, Link::Ipoib];
+            let link = links[kind as usize];
             look(&bytes, link);
             let mut packet = vec![0x60, 0, 0, 0, 0, bytes.len() as u8, 44, 1];
             packet.extend([0; 32]);

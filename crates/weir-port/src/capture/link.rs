@@ -15,6 +15,7 @@ pub(super) const LINUX_SLL: u16 = 113;
 pub(super) const ERF: u16 = 197;
 pub(super) const IPV4: u16 = 228;
 pub(super) const IPV6: u16 = 229;
+pub(super) const IPOIB: u16 = 242;
 pub(super) const INFINIBAND: u16 = 247;
 pub(super) const LINUX_SLL2: u16 = 276;
 
@@ -40,6 +41,7 @@ impl LinkType {
             LINUX_SLL => LinkType::Plain(Link::LinuxSll),
             LINUX_SLL2 => LinkType::Plain(Link::LinuxSll2),
             INFINIBAND => LinkType::Plain(Link::InfiniBand),
+            IPOIB => LinkType::Plain(Link::Ipoib),
             ERF => LinkType::Erf,
             _ => LinkType::Unknown,
         }
@@ -57,5 +59,6 @@ pub(super) fn number_of(link: Link) -> u16 {
         Link::LinuxSll => LINUX_SLL,
         Link::LinuxSll2 => LINUX_SLL2,
         Link::InfiniBand => INFINIBAND,
+        Link::Ipoib => IPOIB,
     }
 }

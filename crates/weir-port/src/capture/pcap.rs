@@ -51,8 +51,8 @@ impl Pcap {
         if link_type == LinkType::Unknown {
             return Err(format!(
                 "link type {} is not supported (Ethernet 1, raw IP 12/14/101/228/229, PPP 9/50, \
-                 BSD loopback 0/108, SLL 113, \
-                 SLL2 276, InfiniBand 247 and ERF 197 are); capture on another interface",
+                 BSD loopback 0/108, SLL 113, SLL2 276, IPoIB 242, InfiniBand 247 and ERF 197 \
+                 are); capture on another interface",
                 network as u16
             ));
         }

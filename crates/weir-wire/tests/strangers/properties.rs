@@ -10,8 +10,8 @@ use crate::captures::{self, Packet};
 #[path = "../corpus/exercise.rs"]
 mod exercise;
 
-const LINKS: [Link; 5] =
-    [Link::Ethernet, Link::Ip, Link::LinuxSll, Link::LinuxSll2, Link::InfiniBand];
+const LINKS: [Link; 6] =
+    [Link::Ethernet, Link::Ip, Link::LinuxSll, Link::LinuxSll2, Link::InfiniBand, Link::Ipoib];
 
 /// A few packets of every capture: the first of each opcode.
 fn samples() -> Vec<Packet> {

@@ -17,7 +17,8 @@ pub use weir_store::sink::eve_record::{
 use weir_store::sink::eve_record::{head, put_rdma};
 use weir_wire::arp::ArpPacket;
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Network, Parsed, Transport};
+use weir_wire::ipoib::IpoibArp;
+use weir_wire::parse::{Encapsulation, Network, Parsed, Rdma, Transport};
 
 use super::layers::Layer;
 
@@ -104,7 +105,11 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
     if let (Some(outer), true) = (outermost, layer.source != "wire/pcap") {
         let [source, destination] = ends(&outer.parsed);
-        let carrier = eve::protocol(outer.parsed.protocol);
+        let carrier = match outer.parsed.rdma {
+            // It has no protocol of IP, and carries packets in this way alone.
+            Some(Rdma { encapsulation: Encapsulation::InfiniBand, .. }) => "IPoIB".to_owned(),
+            _ => eve::protocol(outer.parsed.protocol),
+        };
         let tunnel = json!({
             "src_ip": eve::address(&source),
             "src_port": source.port,
@@ -228,17 +233,24 @@ pub fn arp_object(layer: &Layer<'_>) -> Option<Value> {
         4 => "reply_reverse",
         _ => return None,
     };
-    arp.is_ipv4_over_ethernet().then(|| {
+    let object = |kind: &str, macs: [String; 2], ips: [[u8; 4]; 2]| {
         json!({
-            "hw_type": "ethernet",
+            "hw_type": kind,
             "proto_type": "ipv4",
             "opcode": operation,
-            "src_mac": arp.sender_mac.to_string(),
-            "src_ip": Ipv4Addr::from(arp.sender_ip).to_string(),
-            "dest_mac": arp.target_mac.to_string(),
-            "dest_ip": Ipv4Addr::from(arp.target_ip).to_string(),
+            "src_mac": macs[0],
+            "src_ip": Ipv4Addr::from(ips[0]).to_string(),
+            "dest_mac": macs[1],
+            "dest_ip": Ipv4Addr::from(ips[1]).to_string(),
         })
-    })
+    };
+    if let Some(arp) = IpoibArp::of(bytes).filter(IpoibArp::is_ipv4_over_infiniband) {
+        let macs =
+            [arp.sender, arp.target].map(|it| it.map(|byte| format!("{byte:02x}")).join(":"));
+        return Some(object("infiniband", macs, [arp.sender_ip, arp.target_ip]));
+    }
+    let macs = [arp.sender_mac, arp.target_mac].map(|it| it.to_string());
+    arp.is_ipv4_over_ethernet().then(|| object("ethernet", macs, [arp.sender_ip, arp.target_ip]))
 }
 
 /// Adds the payload that was looked at.
@@ -266,6 +278,7 @@ pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32
         (Link::LinuxSll, _) => (113, "LINUX_SLL"),
         (Link::LinuxSll2, _) => (276, "LINUX_SLL2"),
         (Link::InfiniBand, _) => (247, "INFINIBAND"),
+        (Link::Ipoib, _) => (242, "IPOIB"),
     };
     event.insert("packet_info".into(), json!({ "linktype": number, "linktype_name": name }));
 }

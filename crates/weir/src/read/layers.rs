@@ -12,7 +12,7 @@ use weir_detect::decode::{self, Event};
 use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::hosts::Hosts;
 use weir_detect::tags::{self, Tagged};
-use weir_detect::tunnels::TunnelPorts;
+use weir_detect::tunnels::{self, TunnelPorts};
 use weir_detect::{Timeouts, Vlans};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
@@ -223,7 +223,7 @@ impl Layers {
         if self.knows_no_more && alike::is_closed(layer, start, source) {
             return;
         }
-        let end = parsed.end as usize;
+        let end = tunnels::inner_end(&parsed);
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
             layer.is_carrier =
                 self.knows_no_more && alike::is_carrier(&parsed, inner, link, source);
@@ -267,6 +267,7 @@ impl Layers {
             ("vxlan encapsulation", _) => self.count("vxlan"),
             ("geneve encapsulation", _) => self.count("geneve"),
             ("teredo tunnel", _) => self.count("teredo"),
+            ("ipoib encapsulation", _) => self.count("ipoib"),
             ("ipv4 tunnel", Network::Ipv4) => self.count("ipv4_in_ipv4"),
             ("ipv4 tunnel", Network::Ipv6) => self.count("ipv6_in_ipv4"),
             ("ipv6 tunnel", Network::Ipv4) => self.count("ipv4_in_ipv6"),
@@ -285,6 +286,7 @@ impl Layers {
             Link::CiscoHdlc => "chdlc",
             Link::Loopback => "null",
             Link::InfiniBand => "infiniband",
+            Link::Ipoib => "ipoib",
         });
         // Each tag is one more, by its place.
         let names = ["vlan", "vlan_qinq", "vlan_qinqinq"];

@@ -18,6 +18,7 @@ mod driver_xdp;
 mod fastpath_captures;
 mod frames;
 mod init;
+mod ipoib;
 mod judged;
 mod judged_actions;
 mod judged_states;
