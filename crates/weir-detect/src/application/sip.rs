@@ -46,6 +46,11 @@ impl Sip {
         let is_response = head.starts_with(b"SIP/");
         let begun = start(head, &mut unit).filter(|_| is_response == (side == 1));
         let Some(mut object) = begun else {
+            // Of a datagram Suricata says nothing then.
+            if self.held.is_none() {
+                said.has_failed = true;
+                return;
+            }
             unit = Unit::new(Protocol::Sip, self.count);
             unit.odd(AppEvent::SipInvalid);
             self.count += 1;
@@ -251,6 +256,9 @@ mod tests {
         assert_eq!(object.value("code"), Some(&"180".into()));
         assert_eq!(object.value("reason"), Some(&"Ringing it".into()));
         sip.take(1, b"nothing\r\n\r\n", &mut said);
-        assert!(said.units[1].events.has(AppEvent::SipInvalid));
+        assert_eq!(said.units.len(), 1, "{said:?}");
+        let (mut sip, mut said) = (Sip::of_streams(), Said::default());
+        sip.take(1, b"nothing\r\n\r\n", &mut said);
+        assert!(said.units[0].events.has(AppEvent::SipInvalid));
     }
 }

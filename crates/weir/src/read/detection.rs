@@ -428,6 +428,10 @@ impl<W: Write> Look<W> {
         (fate, alerts): (Decision, &[Alert]),
     ) {
         let mut event = sink::alert_event(alert, &self.rules);
+        let is_alone = layer.is_complaint() && !self.flows.knows(packet);
+        if is_alone || !layer.has_flow() {
+            ["direction", "flow", "flow_id"].iter().for_each(|it| drop(event.remove(*it)));
+        }
         eve::describe(&mut event, self.seen.packets, layer);
         if alert.is_rated {
             // As by Suricata: what becomes of the packet, or would.
