@@ -21,6 +21,7 @@ mod init;
 mod ipoib;
 mod judged;
 mod judged_actions;
+mod judged_http;
 mod judged_states;
 mod language;
 mod modes;
