@@ -59,6 +59,11 @@ pub(super) fn keeps_separators(case: &Case) -> bool {
     }
 }
 
+/// Whether of requests and responses the least is told.
+pub(super) fn is_brief(types: Option<&[Value]>) -> bool {
+    types.is_some() && !settings(types, "http", "extended").is_some_and(is_yes)
+}
+
 /// Whether alerts tell bodies.
 pub(super) fn tells_bodies(types: Option<&[Value]>) -> bool {
     let is_told = |it: &&str| settings(types, "alert", it).is_some_and(is_yes);

@@ -254,8 +254,7 @@ fn options(case: &Case) -> Options {
         },
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
-        http_brief: types.is_some()
-            && !settings(types.as_deref(), "http", "extended").is_some_and(is_yes),
+        http_brief: http::is_brief(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
         as_ips: case.is_inline || case.is_on("stream.inline", false),

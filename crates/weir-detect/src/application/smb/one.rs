@@ -128,19 +128,7 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
             told.put("service", Object::default().with("request", service));
             asked = Asked::Tree(name);
         }
-        CREATE => {
-            let name = body.text(0)?.0;
-            let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
-            let options = LITTLE.long(words, 39)?;
-            told.put(super::opened_as(options), text(&shown));
-            let dispositions =
-                ["SUPERSEDE", "OPEN", "CREATE", "OPEN_IF", "OVERWRITE", "OVERWRITE_IF"];
-            let disposition = dispositions.get(LITTLE.long(words, 35)? as usize);
-            told.put("disposition", format!("FILE_{}", disposition.unwrap_or(&"UNKNOWN")));
-            let deletes = options & 0x1000 != 0;
-            told.put("access", if deletes { "delete on close" } else { "normal" });
-            asked = Asked::File(name);
-        }
+        CREATE => asked = Asked::File(create(body, &mut told)?),
         CLOSE => {
             // Who reads gets what it asked for before this is answered.
             if !smb.is_read(file(0)?) {
@@ -162,6 +150,21 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
     }
     smb.request(head, unit, (told, asked), said);
     Some(())
+}
+
+/// What a request opens, and how; its name.
+fn create(body: &Body<'_>, told: &mut Object) -> Option<Vec<u8>> {
+    let words = body.words;
+    let name = body.text(0)?.0;
+    let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
+    let options = LITTLE.long(words, 39)?;
+    told.put(super::opened_as(options), text(&shown));
+    let dispositions = ["SUPERSEDE", "OPEN", "CREATE", "OPEN_IF", "OVERWRITE", "OVERWRITE_IF"];
+    let disposition = dispositions.get(LITTLE.long(words, 35)? as usize);
+    told.put("disposition", format!("FILE_{}", disposition.unwrap_or(&"UNKNOWN")));
+    let deletes = options & 0x1000 != 0;
+    told.put("access", if deletes { "delete on close" } else { "normal" });
+    Some(name)
 }
 
 fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Option<()> {
@@ -221,7 +224,7 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
     Some(())
 }
 
-/// The length of what is read or written, whose upper half stands apart (MS-SMB s2.2.4.2, s2.2.4.3).
+/// The length of what is read or written; its upper half stands apart (MS-SMB s2.2.4.2 and 3).
 fn moved(words: &[u8], low: usize, high: usize) -> Option<u32> {
     Some(u32::from(LITTLE.word(words, high)?) << 16 | u32::from(LITTLE.word(words, low)?))
 }

@@ -55,8 +55,8 @@ struct One {
 }
 
 impl Waiting {
-    /// Keeps an event of what a packet said, by whether its client sent the packet and the file, and
-    /// its end; returns it where there is no room.
+    /// Keeps an event of what a packet said, by whether the client sent the packet and the file,
+    /// and by its end; returns it where there is no room.
     pub(super) fn hold(
         &mut self,
         flow: u64,
