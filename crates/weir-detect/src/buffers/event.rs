@@ -102,7 +102,6 @@ events! {
     HttpLengthBegin "http.content_length_extra_data_start"
     HttpLengthEnd "http.content_length_extra_data_end"
     HttpSwitchesWithBody "http.switching_proto_with_content_length"
-    HttpLineEnds "http.deformed_eol"
     HttpUnknownMethod "http.request_line_unknown_method"
     HttpUnknownMethodAlone "http.request_line_unknown_method_no_protocol"
     HttpUnknownMethodProtocol "http.request_line_unknown_method_invalid_protocol"
@@ -114,19 +113,11 @@ events! {
     HttpResponseNameBlank "http.response_invalid_lws_after_name"
     HttpResponseName "http.response_header_name_not_token"
     HttpProtocolBlanks "http.protocol_contains_extra_data"
-    HttpGap "http.invalid_gap"
-    HttpEmptyChunk "http.zero_length_data_chunks"
-    HttpParserState "http.parser_state_error"
     HttpRequestGap "http.missing_outbound_transaction_data"
     HttpResponseGap "http.missing_inbound_transaction_data"
-    HttpRequestLzmaLayers "http.request_too_many_lzma_layers"
-    HttpResponseLzmaLayers "http.response_too_many_lzma_layers"
     HttpLzmaOff "http.lzma_decompression_disabled"
     HttpLzmaTwice "http.compression_bomb_double_lzma"
-    HttpEncodingInvalid "http.invalid_content_encoding"
-    HttpRequestBodyFailed "http.request_body_data_callback_error"
-    HttpResponseBodyFailed "http.response_body_internal_error"
-    HttpOpenedTwice "http.connection_already_open";
+    HttpEncodingInvalid "http.invalid_content_encoding";
     Http2:
     Http2FrameHeader "http2.invalid_frame_header"
     Http2Magic "http2.invalid_client_magic"
