@@ -69,7 +69,11 @@ impl Evaluator {
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {
             return Progress::default();
         }
-        let is_dns = view.source_port == PORT_DNS || view.destination_port == PORT_DNS;
+        // Suricata knows it by whom the flow's first packet is for.
+        let is_dns = match self.limits.as_suricata.knows_no_more {
+            true => flow.responder.port == PORT_DNS,
+            false => view.source_port == PORT_DNS || view.destination_port == PORT_DNS,
+        };
         let mut progress = Progress::default();
         let mut spoken = None;
         let choice = self.limits.as_suricata.applications;

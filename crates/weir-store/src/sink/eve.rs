@@ -192,6 +192,8 @@ pub fn alert_event(alert: &Alert, rules: &RuleSet) -> Map<String, Value> {
             event.insert(name.into(), state.into());
         }
         put_objects(&mut event, &transaction.objects);
+        // As by Suricata: the values by their types are for events of DNS alone.
+        event.get_mut("dns").and_then(Value::as_object_mut).map(|it| it.remove("grouped"));
         let files: Vec<Value> = transaction.files.iter().map(object).collect();
         if !files.is_empty() {
             event.insert("files".into(), files.into());
