@@ -241,6 +241,8 @@ impl<W: Write> Look<W> {
         if !vlans.ids().is_empty() {
             event.insert("vlan".into(), vlans.ids().into());
         }
+        // It is told when the flow is found to be over.
+        event.insert("timestamp".into(), sink::timestamp(self.last).into());
         event.insert("pkt_src".into(), FLOW_TIMEOUT.into());
         for (name, noted) in &self.noted {
             event.entry(name.clone()).or_insert_with(|| noted.clone());
