@@ -562,6 +562,11 @@ impl Conversation {
         self.application = Application::Other(Protocol::FtpData, Some(parser));
     }
 
+    /// Whether it is TLS in which the server has said nothing.
+    pub(crate) fn is_unanswered_tls(&self) -> bool {
+        matches!(&self.application, Application::Tls(session) if !session.is_answered())
+    }
+
     /// What is told of a session of which nothing was told, when its beginning is over or, with
     /// `is_end`, however far it came: EVE's name for it, and what there is.
     pub(crate) fn session_record(

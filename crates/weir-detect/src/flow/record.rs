@@ -32,7 +32,11 @@ impl Flow {
         units.extend(dialogue.map(|it| it.end()).unwrap_or_default().records);
         let unit = |it| UnitRecord::new(told.last, self, it, limits);
         let units = units.into_iter().map(unit).collect();
-        let session = self.conversation.as_mut().and_then(|it| it.session_record(true, [true; 2]));
+        // Suricata tells of no TLS that nobody answers.
+        let needs_answer = limits.as_suricata.knows_no_more;
+        let conversation = self.conversation.as_mut();
+        let conversation = conversation.filter(|it| !needs_answer || !it.is_unanswered_tls());
+        let session = conversation.and_then(|it| it.session_record(true, [true; 2]));
         let applications = session.map(|(kind, object)| ApplicationRecord {
             time: told.last,
             flow: view,

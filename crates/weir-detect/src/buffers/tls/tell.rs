@@ -48,6 +48,12 @@ impl Session {
         !self.is_told && (is_certified || self.sides.iter().all(|it| it.is_done))
     }
 
+    /// Whether its server has begun.
+    pub(crate) fn is_answered(&self) -> bool {
+        let server = &self.sides[1].said;
+        server.hello.is_some() || server.certificate.is_some()
+    }
+
     /// What is told of it, once.
     pub(crate) fn record(&mut self) -> Option<Object> {
         if std::mem::replace(&mut self.is_told, true) {
