@@ -67,7 +67,7 @@ impl Evaluator {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side, &self.limits);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
-        if (side == 1 && is_complete || transaction.is_of_connection())
+        if (transaction.is_over() || transaction.is_of_connection())
             && let Some(records) = &mut self.records
         {
             let (time, flow) = (scene.now, flow.view(Direction::Initiator));

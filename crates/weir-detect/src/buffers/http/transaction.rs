@@ -225,6 +225,11 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.is_complete)
     }
 
+    /// Whether its response is whole, and its request, if one came.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_complete(1) && self.half(0).is_none_or(|it| it.is_complete)
+    }
+
     /// Whether a side was looked at when its message was whole.
     pub(crate) fn is_looked_through(&self, side: usize) -> bool {
         self.states[side].is_some_and(|it| it.1 == COMPLETE)
