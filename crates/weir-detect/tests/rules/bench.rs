@@ -197,7 +197,7 @@ impl Bench {
     }
 }
 
-fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, rest: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     frame.extend((20 + rest.len() as u16).to_be_bytes());
     frame.extend([0x12, 0x34, 0x40, 0, 64, protocol, 0, 0]);

@@ -10,6 +10,7 @@ mod bypasses;
 mod calls;
 mod contents;
 mod filters;
+mod floods;
 mod forms;
 mod frames;
 mod headers;
