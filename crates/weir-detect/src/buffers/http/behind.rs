@@ -32,6 +32,9 @@ impl Connection {
                 self.raise(0, AppEvent::HttpBodyUnexpected);
             }
             self.sides[side].expect = Expect::Head;
+            if side == 1 {
+                self.set_behind(true, progressed);
+            }
             return Some(0);
         }
         let is_word_whole = word.len() < line.len() - start;
@@ -83,14 +86,14 @@ impl Connection {
         line.len()
     }
 
-    /// Of what stands behind a response a line is not whole, and so the response is not; or no more
-    /// comes.
+    /// Of what stands behind a response a line is not whole, and Suricata waits for its end before
+    /// it tells of the response; or no more comes.
     pub(super) fn set_behind(&mut self, is_over: bool, progressed: &mut Vec<u64>) {
         let number = self.sides[1].current.saturating_sub(1);
         if let Some(half) = self.transaction(number).and_then(|it| it.half_mut(1))
-            && half.is_complete != is_over
+            && half.is_followed == is_over
         {
-            (half.is_complete, half.goes_on) = (is_over, false);
+            (half.is_followed, half.goes_on) = (!is_over, false);
             progressed.push(number);
         }
     }
@@ -210,5 +213,10 @@ impl Connection {
         }
         let number = self.cut_body(side, self.sides[side].expect);
         self.odd[side].extend(number);
+        if side == 1 && matches!(self.sides[1].expect, Expect::Behind | Expect::BehindLine) {
+            let mut progressed = Vec::new();
+            self.set_behind(true, &mut progressed);
+            self.odd[1].append(&mut progressed);
+        }
     }
 }

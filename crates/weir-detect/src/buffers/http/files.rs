@@ -100,7 +100,8 @@ impl Transaction {
         let half = if side == 0 { &mut self.request } else { &mut self.response };
         let is_first = half
             .as_mut()
-            .is_some_and(|it| it.is_complete && !std::mem::replace(&mut it.are_files_told, true));
+            .filter(|it| it.is_complete && !it.is_followed)
+            .is_some_and(|it| !std::mem::replace(&mut it.are_files_told, true));
         if is_first { self.files(side).into_owned() } else { Vec::new() }
     }
 }

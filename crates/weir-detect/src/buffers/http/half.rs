@@ -4,7 +4,7 @@ use super::form::Form;
 use super::http2::Header;
 use super::inflate::Inflate;
 use super::names::{HEADERS_MAX, Names};
-use super::odd::{folds, is_space};
+use super::odd::{folds, is_space, trimmed};
 use super::uri;
 use crate::buffers::event::AppEvent;
 use crate::digest::{Digester, Digests, FileDigests};
@@ -105,6 +105,8 @@ pub(crate) struct Half {
     pub(super) is_cut: bool,
     /// More of its body may come although it is complete.
     pub(super) goes_on: bool,
+    /// What stands behind it is a line that is not whole.
+    pub(super) is_followed: bool,
     /// Of a request that sends a form.
     pub(super) form: Option<Box<Form>>,
     /// Its files were told of.
@@ -154,7 +156,7 @@ impl Half {
         let start = line.iter().take_while(|it| is_space(**it)).count();
         let length = line[start..].iter().take_while(|it| !is_space(**it)).count();
         let method = line[start..start + length].to_vec();
-        let rest = line[start + length..].trim_ascii();
+        let rest = trimmed(&line[start + length..]);
         // The protocol is the last of several words, whatever it is.
         let last = rest.iter().rposition(|it| *it == b' ');
         let last = last.or_else(|| rest.iter().rposition(|it| is_space(*it)));
@@ -235,10 +237,10 @@ impl Half {
     pub(super) fn response(head: &[u8]) -> Self {
         let mut half = Self::of(head, true);
         let line = half.first_line.clone();
-        let words = line.trim_ascii_start();
+        let words = trimmed(&line);
         let word = |text: &[u8]| text.iter().position(|it| is_space(*it)).unwrap_or(text.len());
         let (protocol, rest) = words.split_at(word(words));
-        let rest = rest.trim_ascii_start();
+        let rest = trimmed(rest);
         let (status, reason) = rest.split_at(word(rest));
         half.protocol = protocol.to_vec();
         half.status = status.to_vec();

@@ -219,6 +219,7 @@ impl Connection {
                 self.sides[side].expect = Expect::Chunk(left - count);
             }
             Expect::Chunk(_) => self.sides[side].expect = Expect::ChunkEnd,
+            Expect::BehindLine if side == 1 => self.set_behind(true, &mut progressed),
             _ => {}
         }
     }
@@ -403,6 +404,11 @@ impl Connection {
 
     /// Notes something odd about what a side says in a transaction.
     fn raise_of(&mut self, number: u64, side: usize, event: AppEvent) {
+        match self.transaction(number).and_then(|it| it.raise_again(side, event)) {
+            Some(true) => return self.look_again(number),
+            Some(false) => return,
+            None => {}
+        }
         self.events += 1;
         let event = match self.events {
             count if count > EVENTS_MAX => return,
@@ -413,12 +419,16 @@ impl Connection {
         let at = usize::try_from(number.saturating_sub(first)).unwrap_or_default();
         let last = self.transactions.len().saturating_sub(1);
         let at = at.min(last);
-        if self.transactions.get_mut(at).is_some_and(|it| it.raise(side, event)) {
-            let number = first + at as u64;
-            for odd in &mut self.odd {
-                if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
-                    odd.push(number);
-                }
+        if self.transactions.get_mut(at).is_some_and(|it| it.events.raise(event)) {
+            self.look_again(first + at as u64);
+        }
+    }
+
+    /// Both sides look at a transaction about which something is odd.
+    fn look_again(&mut self, number: u64) {
+        for odd in &mut self.odd {
+            if !odd.contains(&number) && odd.len() < TRANSACTIONS_MAX {
+                odd.push(number);
             }
         }
     }

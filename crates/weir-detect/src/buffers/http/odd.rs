@@ -93,6 +93,13 @@ pub(super) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
+/// Without blanks at both ends, of which a vertical tab is one.
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
+    let Some(start) = text.iter().position(|it| !is_space(*it)) else { return &[] };
+    let end = text.iter().rposition(|it| !is_space(*it)).unwrap_or(start);
+    &text[start..=end]
+}
+
 /// The number in a `Content-Length`: its first digits, whatever stands around them.
 pub(super) fn length(value: &[u8]) -> Option<u64> {
     let start = value.iter().position(u8::is_ascii_digit)?;

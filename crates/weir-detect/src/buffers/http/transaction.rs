@@ -12,6 +12,8 @@ use crate::rule::{Buffer, Hook, HttpPlace, Rule, RuleIndex};
 use crate::ruleset::Successors;
 use crate::value::Object;
 
+/// Oddities of a transaction that are told again, at most.
+const REPEATED_MAX: u8 = 254;
 /// Rules that wait for more of a transaction, at most.
 const WAITING_MAX: usize = 1024;
 
@@ -44,6 +46,7 @@ pub(crate) struct Transaction {
     pub(super) events_looked_at: [usize; 2],
     /// What came up again, by the side that it is about.
     pub(super) again: [Vec<AppEvent>; 2],
+    pub(super) repeated: u8,
     /// Set of HTTP/2: the number of its stream, and what came in frames, by side.
     pub(super) stream: Option<Box<(u32, [Frames; 2])>>,
 }
@@ -150,13 +153,17 @@ impl Transaction {
         &all[looked_at.min(all.len())..]
     }
 
-    /// Notes something odd about what a side says; whether it is to be told.
-    pub(super) fn raise(&mut self, side: usize, event: AppEvent) -> bool {
-        let is_new = self.events.raise(event);
-        if !is_new && event.is_told_each_time() {
+    /// Notes what was odd before and is told each time; whether it is that, and to be told.
+    pub(super) fn raise_again(&mut self, side: usize, event: AppEvent) -> Option<bool> {
+        if !event.is_told_each_time() || !self.events.has(event) {
+            return None;
+        }
+        let is_told = self.repeated < REPEATED_MAX;
+        if is_told {
+            self.repeated += 1;
             self.again[side].push(event);
         }
-        is_new || event.is_told_each_time()
+        Some(is_told)
     }
 
     /// What was odd about what a side says and was odd before.
@@ -227,7 +234,8 @@ impl Transaction {
 
     /// Whether its response is whole, and its request, if one came.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_complete(1) && self.half(0).is_none_or(|it| it.is_complete)
+        self.half(1).is_some_and(|it| it.is_complete && !it.is_followed)
+            && self.half(0).is_none_or(|it| it.is_complete)
     }
 
     /// Whether a side was looked at when its message was whole.
