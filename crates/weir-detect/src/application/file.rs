@@ -92,7 +92,7 @@ impl Content {
     }
 
     /// Up to where it came.
-    fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.size.saturating_add(self.missing)
     }
 

@@ -141,6 +141,9 @@ struct File {
     ahead: Vec<(u64, u64)>,
     /// It was told that there are too many of them.
     is_scattered: bool,
+    /// Its client is closing it; and rules have looked at all of it.
+    is_closing: bool,
+    is_over: bool,
 }
 heap_size!(File { name, rpc, share, calls, content, ahead });
 
@@ -436,20 +439,16 @@ impl Smb {
             together: 0,
             ahead: Vec::new(),
             is_scattered: false,
+            is_closing: false,
+            is_over: false,
         });
-    }
-
-    /// Whether the server sends a file.
-    fn is_read(&self, identifier: u128) -> bool {
-        let file = self.files.iter().find(|it| it.identifier == identifier);
-        file.and_then(|it| it.moved).is_some_and(|it| it.1 == 1)
     }
 
     fn close(&mut self, identifier: u128, said: &mut Said) {
         if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
             let mut file = self.files.remove(place);
             file.content.finish(said.wanted);
-            if let Some((number, side)) = file.moved {
+            if let Some((number, side)) = file.moved.filter(|_| !file.is_over) {
                 let mut unit = self.file_unit(&file, FileState::Closed, number, side);
                 unit.whole_file(file.content.size, file.content.digests());
                 // It is its sender's.
@@ -626,13 +625,8 @@ impl Smb {
 impl File {
     /// Takes in bytes; whether they are worth a look.
     fn add(&mut self, at: Option<u64>, bytes: (&[u8], u64), said: &Said) -> bool {
-        let differs = match at {
-            Some(at) => self.content.add_at(at, bytes, said.wanted),
-            None => {
-                self.content.add(bytes.0, said.wanted);
-                false
-            }
-        };
+        let at = at.unwrap_or(self.content.position());
+        let differs = self.content.add_at(at, bytes, said.wanted);
         let kept = self.content.kept();
         let step = if said.is_inline { 1 } else { FILE_STEP };
         let is_worth = differs || kept < FILE_STEP || kept >= self.looked_at + step;

@@ -2,7 +2,7 @@
 
 use super::two::BUFFER_OVERFLOW;
 use super::{Asked, Head, LITTLE, Smb, session, share, wide};
-use crate::application::unit::Said;
+use crate::application::unit::{FileState, Said};
 use crate::value::{Object, Value, text};
 
 const HEAD_LEN: usize = 32;
@@ -130,16 +130,14 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
         }
         CREATE => asked = Asked::File(create(body, &mut told)?),
         CLOSE => {
-            // Who reads gets what it asked for before this is answered.
-            if !smb.is_read(file(0)?) {
-                smb.close(file(0)?, said);
-            }
+            close(smb, file(0)?, said);
             asked = Asked::Close(file(0)?);
         }
         READ => asked = Asked::Read(file(4)?, LITTLE.long(words, 6)?.into()),
         WRITE => {
-            let data = body.named(LITTLE.word(words, 22)?, moved(words, 20, 18)?)?;
-            smb.content((0, file(4)?), (None, data, 0), head, said);
+            let length = moved(words, 20, 18)?;
+            let data = body.named(LITTLE.word(words, 22)?, length)?;
+            smb.content((0, file(4)?), (None, data, length.into()), head, said);
         }
         TRANSACTION if LITTLE.word(words, 28) == Some(TRANSACT_PIPE) => {
             let data = body.named(LITTLE.word(words, 24)?, LITTLE.word(words, 22)?.into())?;
@@ -150,6 +148,28 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
     }
     smb.request(head, unit, (told, asked), said);
     Some(())
+}
+
+/// A client closes a file. What it reads is told when that is answered; rules look at it now, unless
+/// more of it is to come.
+fn close(smb: &mut Smb, identifier: u128, said: &mut Said) {
+    let is_awaited =
+        smb.waiting.iter().any(|it| matches!(it.asked, Asked::Read(file, _) if file == identifier));
+    let place = smb.files.iter().position(|it| it.identifier == identifier);
+    let read = place.filter(|it| smb.files[*it].moved.is_some_and(|it| it.1 == 1));
+    let Some(place) = read else { return smb.close(identifier, said) };
+    smb.files[place].is_closing = true;
+    if is_awaited || said.later.len() >= super::LATER_MAX {
+        return;
+    }
+    let file = &mut smb.files[place];
+    file.is_over = true;
+    file.content.finish(said.wanted);
+    let (size, digests) = (file.content.size, file.content.digests());
+    let number = file.moved.map_or(0, |it| it.0);
+    let mut unit = smb.file_unit(&smb.files[place], FileState::Closed, number, 1);
+    unit.whole_file(size, digests);
+    said.later.push(unit);
 }
 
 /// What a request opens, and how; its name.
@@ -209,10 +229,16 @@ fn answer(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Optio
             told.put("fuid", format!("{file:04x}"));
             smb.open(file.into(), name, head, said);
         }
-        (CLOSE, Asked::Close(file)) => smb.close(file, said),
+        (CLOSE, Asked::Close(file)) => {
+            let is_meant = |it: &super::File| it.identifier == file && it.is_closing;
+            if smb.files.iter().any(is_meant) {
+                smb.close(file, said);
+            }
+        }
         (READ, Asked::Read(file, _)) if has_data => {
-            let data = body.named(LITTLE.word(words, 12)?, moved(words, 10, 14)?)?;
-            smb.content((1, file), (None, data, 0), head, said);
+            let length = moved(words, 10, 14)?;
+            let data = body.named(LITTLE.word(words, 12)?, length)?;
+            smb.content((1, file), (None, data, length.into()), head, said);
         }
         (TRANSACTION, Asked::Pipe(file)) if has_data => {
             let data = body.named(LITTLE.word(words, 14)?, LITTLE.word(words, 12)?.into())?;

@@ -378,3 +378,59 @@ fn what_is_asked_and_not_answered_is_told_at_the_end() {
     assert_eq!(rename.value("rename"), Some(&names.into()));
     assert_eq!(end.value("access"), Some(&"delete on close".into()));
 }
+
+/// A message of SMB 1: the command, its words, and bytes, with which the message ends.
+fn one(command: u8, is_answer: bool, words: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let mut message = b"\xffSMB".to_vec();
+    message.extend([command, 0, 0, 0, 0, if is_answer { 0x98 } else { 0x18 }, 1, 0xc0]);
+    message.extend([0; 20]);
+    message.push((words.len() / 2) as u8);
+    message.extend(words);
+    message.extend((bytes.len() as u16).to_le_bytes());
+    message.extend(bytes);
+    record(&message)
+}
+
+/// READ_ANDX of file 7 and its answer, with so many bytes.
+fn read_of_seven(count: u32) -> [Vec<u8>; 2] {
+    let mut asked = vec![0; 24];
+    asked[4] = 7;
+    let mut words = vec![0; 24];
+    words[10..12].copy_from_slice(&(count as u16).to_le_bytes());
+    words[12] = 59;
+    words[14..16].copy_from_slice(&((count >> 16) as u16).to_le_bytes());
+    [one(0x2e, false, &asked, b""), one(0x2e, true, &words, &vec![b'a'; count as usize])]
+}
+
+#[test]
+fn reads_of_smb_1_are_as_long_as_both_halves_of_their_length_say() {
+    let close = one(4, false, &[7, 0, 0, 0, 0, 0], b"");
+    let closed = one(4, true, b"", b"");
+    // Of a message that is looked into in part alone the rest counts, and there is no digest.
+    for (count, has_digest) in [(5, true), (90_000, true), (256_000, false)] {
+        let (mut smb, mut said) = (Smb::default(), Said::default());
+        said.wanted.md5 = true;
+        let [asked, answer] = read_of_seven(count);
+        for (side, bytes) in [(0, &asked), (1, &answer), (0, &close), (1, &closed)] {
+            smb.take(side, bytes, &mut said);
+        }
+        let told = said.records.iter().find(|it| it.kind == "fileinfo").expect("a file");
+        let file = &told.objects.last().expect("what is told of it").1;
+        assert_eq!(file.value("size"), Some(&u64::from(count).into()));
+        assert_eq!(file.value("md5").is_some(), has_digest, "{count}");
+        assert_eq!(said.later.len(), 1, "rules look at it once");
+    }
+}
+
+#[test]
+fn a_file_that_takes_the_number_of_one_that_is_being_closed_stays_open() {
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    let [asked, answer] = read_of_seven(5);
+    let close = one(4, false, &[7, 0, 0, 0, 0, 0], b"");
+    for (side, bytes) in [(0, &asked), (1, &answer), (0, &close)] {
+        smb.take(side, bytes, &mut said);
+    }
+    smb.open(7, b"other".to_vec(), &Head::default(), &mut said);
+    smb.take(1, &one(4, true, b"", b""), &mut said);
+    assert!(smb.files.iter().any(|it| it.name == b"other"));
+}
