@@ -34,11 +34,8 @@ const IPV6_LEN: usize = 40;
 /// Whether a packet is a TCP segment that no receiver takes for its headers: its checksum is wrong,
 /// or its IPv4 header's (which Suricata lets pass), or its header ends nowhere.
 pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed, limits: &Limits) -> bool {
-    // A piece of a packet says nothing: the whole is looked at.
-    if parsed.fragment.is_some() {
-        return false;
-    }
-    if parsed.protocol == TCP && parsed.fault.is_some() {
+    let is_piece = parsed.fragment.is_some();
+    if !is_piece && parsed.protocol == TCP && parsed.fault.is_some() {
         return true;
     }
     let is_wrong = |of| is_valid(of, bytes, parsed) == Some(false);
@@ -46,9 +43,11 @@ pub(crate) fn is_segment_wrong(bytes: &[u8], parsed: &Parsed, limits: &Limits) -
         Network::Ipv4 => {
             let looks_at_ip = !limits.as_suricata.trusts_ip_headers;
             let is_ip_wrong = || looks_at_ip && is_wrong(Checksum::Ipv4);
-            parsed.protocol == TCP && (is_ip_wrong() || is_wrong(Checksum::Tcpv4))
+            // Of TCP a piece says nothing: the whole is looked at.
+            let is_tcp_wrong = || !is_piece && is_wrong(Checksum::Tcpv4);
+            parsed.protocol == TCP && (is_ip_wrong() || is_tcp_wrong())
         }
-        _ => is_wrong(Checksum::Tcpv6),
+        _ => !is_piece && is_wrong(Checksum::Tcpv6),
     }
 }
 

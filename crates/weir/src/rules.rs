@@ -22,8 +22,6 @@ use yaml::Yaml;
 
 /// Bytes of one rule file, at most; a longer one is refused.
 const FILE_LEN_MAX: u64 = 256 << 20;
-/// What names standard input.
-const STDIN: &str = "-";
 /// Files of folders, at most.
 const FILES_MAX: usize = 10_000;
 /// Folders that are looked into, at most, each as often as links lead to it.
@@ -42,6 +40,21 @@ pub struct Text {
 }
 
 impl Text {
+    /// Adds the rules of standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or is longer than a file may be.
+    pub fn read_stdin(&mut self) -> Result<()> {
+        let mut bytes = Vec::new();
+        let mut input = std::io::stdin().lock().take(FILE_LEN_MAX + 1);
+        input.read_to_end(&mut bytes).context("cannot read standard input")?;
+        if bytes.len() as u64 > FILE_LEN_MAX {
+            bail!("standard input has more than {FILE_LEN_MAX} bytes");
+        }
+        self.sources.push(RuleSource { name: "-".to_owned(), text: text_of(&bytes) });
+        Ok(())
+    }
+
     /// Takes in the classes and thresholds that a suricata.yaml names, the rules' own over them.
     /// What of them cannot be read, and why: Suricata goes on without them. That its file of
     /// classes is not there matters to nobody: the usual ones are known.
@@ -227,25 +240,14 @@ pub fn read_with(paths: &[PathBuf], yaml: Option<&Path>, lists: &Lists) -> Resul
 }
 
 fn text(path: &Path) -> Result<String> {
-    let bytes = match path == Path::new(STDIN) {
-        true => stdin()?,
-        false => file(path, FILE_LEN_MAX)?,
-    };
-    // Some editors begin a file with a byte order mark.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    // Messages of old rules are Latin-1: what is not UTF-8 matters to no keyword.
-    Ok(String::from_utf8_lossy(bytes).into_owned())
+    Ok(text_of(&file(path, FILE_LEN_MAX)?))
 }
 
-/// All of standard input, as far as a file may go.
-fn stdin() -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut input = std::io::stdin().lock().take(FILE_LEN_MAX + 1);
-    input.read_to_end(&mut bytes).context("cannot read standard input")?;
-    if bytes.len() as u64 > FILE_LEN_MAX {
-        bail!("standard input has more than {FILE_LEN_MAX} bytes");
-    }
-    Ok(bytes)
+fn text_of(bytes: &[u8]) -> String {
+    // Some editors begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    // Messages of old rules are Latin-1: what is not UTF-8 matters to no keyword.
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// All that a file has. A pipe or a device may never end, and is refused: who reads would not

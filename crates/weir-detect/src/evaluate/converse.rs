@@ -69,16 +69,9 @@ impl Evaluator {
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {
             return Progress::default();
         }
-        // Suricata knows it by whom the flow's first packet is for.
-        let is_dns = match self.limits.as_suricata.knows_no_more {
-            true => flow.responder.port == PORT_DNS,
-            false => view.source_port == PORT_DNS || view.destination_port == PORT_DNS,
-        };
         let mut progress = Progress::default();
         let mut spoken = None;
-        let choice = self.limits.as_suricata.applications;
-        let is_dns = is_dns && !choice.is_off(TransportProtocol::Udp, Protocol::Dns);
-        if is_dns && needs.applications {
+        if needs.applications && self.is_dns(flow, view) {
             progress.messages =
                 dns::parse(view.payload).map(MessageUpdate::Dns).into_iter().collect();
             spoken = (!progress.messages.is_empty()).then_some(Protocol::Dns);
@@ -91,6 +84,18 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    /// Whether a datagram is one of DNS, by its ports.
+    fn is_dns(&self, flow: &Flow, view: &View<'_>) -> bool {
+        let is_off =
+            self.limits.as_suricata.applications.is_off(TransportProtocol::Udp, Protocol::Dns);
+        let is_dns = match self.limits.as_suricata.knows_no_more {
+            // Suricata knows it by whom the flow's first packet is for.
+            true => flow.responder.port == PORT_DNS,
+            false => view.source_port == PORT_DNS || view.destination_port == PORT_DNS,
+        };
+        is_dns && !is_off
     }
 
     fn count_segment(&mut self, progress: &Progress) {

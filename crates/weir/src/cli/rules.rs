@@ -78,7 +78,12 @@ struct RulesReport<'a> {
 pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     let RulesCommand::Check(args) = &args.command;
     let lists = lists(&args.lists)?;
-    let mut text = rules::read_with(&args.paths, args.variables.as_deref(), &lists)?;
+    let (stdin, paths): (Vec<_>, Vec<_>) =
+        args.paths.iter().cloned().partition(|it| it.as_os_str() == "-");
+    let mut text = rules::read_with(&paths, args.variables.as_deref(), &lists)?;
+    if !stdin.is_empty() {
+        text.read_stdin()?;
+    }
     args.geoip.as_deref().map(|it| text.read_countries(it)).transpose()?;
     let Loaded { rules, report } = text.compile()?;
     for (what, remedy) in text.warnings(&rules, &report) {
@@ -87,7 +92,7 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
             eprintln!("weir: {}; {remedy}", shown(&what));
         }
     }
-    for path in text.without_rules(&args.paths) {
+    for path in text.without_rules(&paths) {
         eprintln!("weir: warning: no rule was found in {}", shown(&path.display().to_string()));
     }
     if args.json {

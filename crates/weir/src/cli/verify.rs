@@ -25,8 +25,8 @@ Examples:
   weir verify my-tests --beside suricata
 
 Exit codes:
-  0  every test passed, or is not for us; with --beside, nothing differs
-  1  some failed, or there are none; with --beside, something differs
+  0  every test passed, or is not for us; with --beside, both ran and nothing differs
+  1  some failed, or there are none; with --beside, something differs or nothing was compared
   2  the command line is wrong";
 
 /// Differences of a test that are printed.
@@ -73,8 +73,8 @@ fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
         if args.json {
             return;
         }
-        if it.result == "skipped" {
-            println!("skipped: {}: {}", it.name, it.reason);
+        if matches!(it.result, "skipped" | "failed") {
+            println!("{}: {}: {}", it.result, it.name, it.reason);
         }
         it.differences.iter().take(SHOWN_MAX).for_each(|one| println!("{}: {one}", it.name));
         if let Some(more) = it.differences.len().checked_sub(SHOWN_MAX).filter(|it| *it > 0) {
@@ -89,8 +89,11 @@ fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
         let all = report.cases.iter().flat_map(|it| &it.differences);
         all.flat_map(|it| it.shared()).for_each(|it| *counts.entry(it).or_default() += 1);
         counts.iter().for_each(|(what, count)| println!("{count:6} {what}"));
-        let BesideReport { program, alike, differ, skipped, .. } = &report;
-        println!("beside {program}: {alike} alike, {differ} differ, {skipped} skipped");
+        let BesideReport { program, alike, differ, skipped, failed, .. } = &report;
+        println!(
+            "beside {program}: {alike} alike, {differ} differ, {skipped} skipped, {failed} failed"
+        );
     }
-    Ok(if report.differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_alike = report.differ == 0 && report.failed == 0 && report.alike > 0;
+    Ok(if is_alike { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -12,15 +12,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::case::{self, Case};
 use super::outputs;
 
+/// Where it writes its events, and what it says of errors.
+const EVE: &str = "eve.json";
+const ERRORS: &str = "weir-stderr";
+/// How long a test may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+const STEP: Duration = Duration::from_millis(5);
 /// Names that each program gives as it likes, or when it likes.
 const OWN_NAMES: [&str; 2] = ["flow_id", "pcap_filename"];
 /// What we tell always, and Suricata where its settings say so.
@@ -51,8 +58,10 @@ pub struct BesideReport {
     pub alike: u64,
     /// Tests of which they do not.
     pub differ: u64,
-    /// Tests that one of them cannot run.
+    /// Tests that are not for us, or cannot be compared.
     pub skipped: u64,
+    /// Tests that one of the two could not run.
+    pub failed: u64,
     /// Each test.
     pub cases: Vec<Compared>,
 }
@@ -62,9 +71,9 @@ pub struct BesideReport {
 pub struct Compared {
     /// Its folder, from where was looked.
     pub name: String,
-    /// `alike`, `differ` or `skipped`.
+    /// `alike`, `differ`, `skipped` or `failed`.
     pub result: &'static str,
-    /// Why it was skipped.
+    /// Why it was skipped, or failed.
     pub reason: String,
     /// How they differ, in the order of their packets.
     pub differences: Vec<Difference>,
@@ -142,17 +151,23 @@ fn plain(value: &Value) -> String {
 /// # Errors
 /// A folder cannot be read, there is no test, or the program is none.
 pub fn run(folder: &Path, program: &Path, mut tell: impl FnMut(&Compared)) -> Result<BesideReport> {
-    let mut report = BesideReport { program: version(program)?, ..BesideReport::default() };
+    // It is run in the tests' folders.
+    let program = match program.components().count() {
+        1 => program.to_owned(),
+        _ => fs::canonicalize(program).with_context(|| format!("cannot run {program:?}"))?,
+    };
+    let mut report = BesideReport { program: version(&program)?, ..BesideReport::default() };
     for test in super::tests(folder)? {
-        let (result, reason, differences) = match one(&test, program) {
+        let (result, reason, differences) = match one(&test, &program) {
             Ok(Ok(differences)) if differences.is_empty() => ("alike", String::new(), Vec::new()),
             Ok(Ok(differences)) => ("differ", String::new(), differences),
             Ok(Err(why)) => ("skipped", why, Vec::new()),
-            Err(error) => ("skipped", format!("{error:#}"), Vec::new()),
+            Err(error) => ("failed", format!("{error:#}"), Vec::new()),
         };
         match result {
             "alike" => report.alike += 1,
             "differ" => report.differ += 1,
+            "failed" => report.failed += 1,
             _ => report.skipped += 1,
         }
         let name = super::name(&test, folder);
@@ -181,25 +196,23 @@ fn one(folder: &Path, program: &Path) -> Result<std::result::Result<Vec<Differen
         Ok(case) => case,
         Err(skipped) => return Ok(Err(skipped.0)),
     };
-    if case.is_check {
-        return Ok(Err("it has no capture".into()));
-    }
-    if !case.is_usual && !case.words.first().is_some_and(|it| it.ends_with("/suricata")) {
-        return Ok(Err("it has a command of its own".into()));
+    if let Some(why) = incomparable(&case) {
+        return Ok(Err(why.into()));
     }
     let [here, there] = [(); 2].map(|()| tempfile::tempdir());
     let [here, there] = [here?, there?];
-    let other = suricata(&case, program, there.path())?;
+    let mut other = suricata(&case, program, there.path())?;
     let ours = super::run::run(&case, here.path());
-    let output = other.wait_with_output()?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rev().find(|it| it.contains("E: ")).unwrap_or_default();
-        return Ok(Err(format!("Suricata ends with {}: {last}", output.status)));
+    let status = end_of(&mut other);
+    let said = fs::read(there.path().join(ERRORS)).unwrap_or_default();
+    if !status.as_ref().is_ok_and(ExitStatus::success) {
+        let said = String::from_utf8_lossy(&said);
+        let last = said.lines().rev().find(|it| it.contains("E: ")).or(said.lines().last());
+        bail!("Suricata: {}: {}", status?, last.unwrap_or("it says nothing"));
     }
     let ours = ours?.events;
     let ours: Vec<Value> = outputs::of_eve_json(&case, &ours).cloned().collect();
-    let theirs = fs::read_to_string(there.path().join("eve.json")).unwrap_or_default();
+    let theirs = fs::read_to_string(there.path().join(EVE)).context("Suricata's eve.json")?;
     let theirs: Vec<Value> =
         theirs.lines().map(serde_json::from_str).collect::<Result<_, _>>().context("its EVE")?;
     let kinds = kinds(&case, &theirs);
@@ -207,8 +220,41 @@ fn one(folder: &Path, program: &Path) -> Result<std::result::Result<Vec<Differen
     Ok(Ok(differences(&theirs, &ours)))
 }
 
+/// Why what the two tell of a test cannot be compared, if so.
+fn incomparable(case: &Case) -> Option<&'static str> {
+    let outputs = case.settings.get("outputs").and_then(Value::as_array).into_iter().flatten();
+    let mut logs = outputs.filter_map(|it| it.get("eve-log"));
+    let is_elsewhere = |it: &Value| it.get("filename").is_some_and(|it| it != EVE);
+    let has_own_command = || !case.words.first().is_some_and(|it| it.ends_with("/suricata"));
+    match () {
+        () if case.is_check => Some("it has no capture"),
+        () if !case.is_usual && has_own_command() => Some("it has a command of its own"),
+        () if case.is_usual && case.words.iter().any(|it| it == "-l") => {
+            Some("its events go to a folder of its own")
+        }
+        () if logs.any(is_elsewhere) => Some("its events go elsewhere than to eve.json"),
+        () if case.scripts.iter().any(|it| !it.is_empty()) => Some("it has scripts"),
+        () => None,
+    }
+}
+
+/// Waits for the end of a Suricata, for which there is a time.
+fn end_of(other: &mut Child) -> Result<ExitStatus> {
+    let mut waited = Duration::ZERO;
+    while waited < PATIENCE {
+        if let Some(status) = other.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(STEP);
+        waited += STEP;
+    }
+    other.kill()?;
+    other.wait()?;
+    bail!("it did not end within {} s", PATIENCE.as_secs());
+}
+
 /// Starts the program as suricata-verify starts it; what it makes goes to `made`.
-fn suricata(case: &Case, program: &Path, made: &Path) -> Result<std::process::Child> {
+fn suricata(case: &Case, program: &Path, made: &Path) -> Result<Child> {
     let mut command = Command::new(program);
     command.current_dir(&case.folder);
     let words = &case.words[usize::from(!case.is_usual)..];
@@ -223,11 +269,20 @@ fn suricata(case: &Case, program: &Path, made: &Path) -> Result<std::process::Ch
     if !has("-r") {
         command.arg("-r").arg(&case.capture);
     }
-    match case.rules.first() {
-        _ if has("-S") => {}
-        Some(rules) => drop(command.arg("-S").arg(rules)),
-        None => drop(command.args(["-S", "/dev/null"])),
+    if !has("-S") {
+        // It takes one file of rules.
+        let mut rules = Vec::new();
+        case.rules.iter().try_for_each(|it| {
+            rules.extend(fs::read(it)?);
+            rules.push(b'\n');
+            std::io::Result::Ok(())
+        })?;
+        let file = made.join("weir-all.rules");
+        fs::write(&file, rules)?;
+        command.arg("-S").arg(file);
     }
+    let value = |it: &Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned);
+    command.envs(case.environment.iter().map(|(name, it)| (name, value(it))));
     if case.is_inline && !has("--simulate-ips") {
         command.arg("--simulate-ips");
     }
@@ -238,7 +293,8 @@ fn suricata(case: &Case, program: &Path, made: &Path) -> Result<std::process::Ch
     let [test, made] = [&case.folder, made].map(|it| it.display().to_string());
     let word = |it: &String| it.replace("${TEST_DIR}", &test).replace("${OUTPUT_DIR}", &made);
     command.args(words.iter().map(word));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let errors = fs::File::create(Path::new(&made).join(ERRORS))?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
     command.spawn().with_context(|| format!("cannot run {}", program.display()))
 }
 

@@ -77,7 +77,7 @@ fn beside_a_suricata_what_one_alone_tells_is_printed() {
     write_capture(&test.join("in.pcap"), &datagrams);
     let (code, text) = beside(folder.path(), &program);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains(": 1 alike, 0 differ, 0 skipped"), "{text}");
+    assert!(text.contains(": 1 alike, 0 differ, 0 skipped, 0 failed"), "{text}");
     // The same Suricata, whose events lose one, and say otherwise in another.
     let other = folder.path().join("other");
     let script = r#"#!/bin/sh
@@ -97,7 +97,7 @@ exit 0
     let expected =
         ["8195: told here alone", "8194: alert.action is \"other\" there and \"allowed\" here"];
     expected.iter().for_each(|it| assert!(text.contains(it), "{text}"));
-    assert!(text.contains(": 0 alike, 1 differ, 0 skipped"), "{text}");
+    assert!(text.contains(": 0 alike, 1 differ, 0 skipped, 0 failed"), "{text}");
 }
 
 #[test]
@@ -109,6 +109,24 @@ fn beside_what_is_no_suricata_nothing_is_compared() {
         assert_eq!(code, Some(1));
         assert!(text.contains(why), "{text}");
     }
+}
+
+#[test]
+fn a_suricata_that_fails_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = folder.path().join("three");
+    std::fs::create_dir(&test).unwrap();
+    BESIDE.iter().for_each(|(name, text)| std::fs::write(test.join(name), text).unwrap());
+    write_capture(&test.join("in.pcap"), &[frame(17, [3, 4], &udp(1))]);
+    let other = folder.path().join("other");
+    let script = "#!/bin/sh\n[ \"$1\" = -V ] && exec echo This is Suricata version 8.0.7\n\
+                  echo E: it is broken >&2\nexit 3\n";
+    std::fs::write(&other, script).unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    let (code, text) = beside(folder.path(), &other);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("exit status: 3: E: it is broken"), "{text}");
+    assert!(text.contains("0 alike, 0 differ, 0 skipped, 1 failed"), "{text}");
 }
 
 /// A frame of Ethernet with IPv4: protocol, last byte of each address, what follows.

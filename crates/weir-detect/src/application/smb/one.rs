@@ -150,8 +150,8 @@ fn request(smb: &mut Smb, head: &Head, body: &Body<'_>, said: &mut Said) -> Opti
     Some(())
 }
 
-/// A client closes a file. What it reads is told when that is answered; rules look at it now, unless
-/// more of it is to come.
+/// A client closes a file. What it reads is told when that is answered; rules look at it now,
+/// unless more of it is to come.
 fn close(smb: &mut Smb, identifier: u128, said: &mut Said) {
     let is_awaited =
         smb.waiting.iter().any(|it| matches!(it.asked, Asked::Read(file, _) if file == identifier));

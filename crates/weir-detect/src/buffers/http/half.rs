@@ -4,7 +4,7 @@ use super::form::Form;
 use super::http2::Header;
 use super::inflate::Inflate;
 use super::names::{HEADERS_MAX, Names};
-use super::odd::{folds, is_space, trimmed};
+use super::odd::{folds, is_space, trimmed, trimmed_start};
 use super::uri;
 use crate::buffers::event::AppEvent;
 use crate::digest::{Digester, Digests, FileDigests};
@@ -237,10 +237,10 @@ impl Half {
     pub(super) fn response(head: &[u8]) -> Self {
         let mut half = Self::of(head, true);
         let line = half.first_line.clone();
-        let words = trimmed(&line);
+        let words = trimmed_start(&line);
         let word = |text: &[u8]| text.iter().position(|it| is_space(*it)).unwrap_or(text.len());
         let (protocol, rest) = words.split_at(word(words));
-        let rest = trimmed(rest);
+        let rest = trimmed_start(rest);
         let (status, reason) = rest.split_at(word(rest));
         half.protocol = protocol.to_vec();
         half.status = status.to_vec();

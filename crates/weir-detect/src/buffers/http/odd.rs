@@ -95,9 +95,14 @@ pub(super) fn is_space(byte: u8) -> bool {
 
 /// Without blanks at both ends, of which a vertical tab is one.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
-    let Some(start) = text.iter().position(|it| !is_space(*it)) else { return &[] };
-    let end = text.iter().rposition(|it| !is_space(*it)).unwrap_or(start);
-    &text[start..=end]
+    let end = text.iter().rposition(|it| !is_space(*it)).map_or(0, |it| it + 1);
+    trimmed_start(&text[..end])
+}
+
+/// Without those before it.
+pub(super) fn trimmed_start(text: &[u8]) -> &[u8] {
+    let start = text.iter().take_while(|it| is_space(**it)).count();
+    &text[start..]
 }
 
 /// The number in a `Content-Length`: its first digits, whatever stands around them.
