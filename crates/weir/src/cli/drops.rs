@@ -19,7 +19,8 @@ use crate::api::dto::{AccessSnapshot, PairSnapshot, Snapshot};
 /// # Errors
 /// No gateway answers.
 pub fn run(args: &StatusArgs) -> Result<ExitCode> {
-    let drops = drops(&ask_status(&args.run_dir, args.name.as_deref())?);
+    let snapshot = ask_status(&args.run_dir, args.name.as_deref())?;
+    let drops = drops(&snapshot);
     if args.json {
         print_json(&drops)?;
         return Ok(ExitCode::SUCCESS);
@@ -27,7 +28,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     if drops.is_empty() {
         println!("nothing was dropped");
     }
-    print!("{}", words(&drops));
+    print!("{}{}", words(&drops), would_drop(&snapshot));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -48,6 +49,27 @@ fn words(drops: &[Dropped]) -> String {
         text +=
             &format!("\n{count:>14}  {reason:<22} both ports of pair {} together\n", shown(pair));
         text += &drop.blamed(count);
+    }
+    text
+}
+
+/// Packets that rules would have dropped, and that passed: for rules that only watch, or for who is
+/// allowed. By pair, most frequent first.
+fn would_drop(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for pair in &snapshot.pairs {
+        let rules = pair.detection.iter().flat_map(|it| &it.drops);
+        let mut rules: Vec<_> = rules.filter(|it| it.would_drop > 0).collect();
+        rules.sort_by_key(|it| std::cmp::Reverse(it.would_drop));
+        let count: u64 = rules.iter().map(|it| it.would_drop).sum();
+        if count > 0 {
+            let pair = shown(&pair.name);
+            text += &format!("\n{count:>14}  packets of pair {pair} would have been dropped\n");
+        }
+        for rule in rules {
+            let signature = shown(&rule.signature);
+            text += &format!("{:>18}  by rule {} {signature}\n", rule.would_drop, rule.sid);
+        }
     }
     text
 }
@@ -183,14 +205,27 @@ mod tests {
         assert!(drops[0].meaning.contains("anti-replay"), "{}", drops[0].meaning);
     }
 
+    fn of_rule(sid: u32, packets: u64, would_drop: u64) -> RuleDropsSnapshot {
+        RuleDropsSnapshot { sid, signature: format!("rule {sid}"), packets, would_drop }
+    }
+
+    #[test]
+    fn what_rules_would_have_dropped_stands_apart() {
+        let mut pair = PairSnapshot { name: "port0".into(), ..PairSnapshot::default() };
+        let drops = vec![of_rule(7, 2200, 1200), of_rule(8, 5, 5), of_rule(9, 10, 0)];
+        pair.detection = Some(DetectionSnapshot { drops, ..DetectionSnapshot::default() });
+        let text = would_drop(&Snapshot { pairs: vec![pair], ..Default::default() });
+        let lines: Vec<_> = text.lines().skip(1).map(str::trim).collect();
+        let expected = [
+            "1205  packets of pair port0 would have been dropped",
+            "1200  by rule 7 rule 7",
+            "5  by rule 8 rule 8",
+        ];
+        assert_eq!(lines, expected);
+    }
+
     #[test]
     fn rules_are_shown_once_with_what_they_dropped() {
-        let of_rule = |sid, packets, would_drop| RuleDropsSnapshot {
-            sid,
-            signature: format!("rule {sid}"),
-            packets,
-            would_drop,
-        };
         let mut pair = PairSnapshot { name: "port0".into(), ..PairSnapshot::default() };
         let drops_of_rules = vec![of_rule(7, 2200, 1200), of_rule(8, 5, 5), of_rule(9, 10, 0)];
         pair.detection =
