@@ -204,14 +204,8 @@ fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said
     if head.command == NEGOTIATE {
         negotiated(smb, body, &mut told, said)?;
     }
-    let mut request = smb.answered(head).unwrap_or_else(|| {
-        smb.count += 1;
-        super::Request {
-            number: smb.count - 1,
-            is_told: head.is_told(),
-            ..super::Request::default()
-        }
-    });
+    // What nobody asked for is no transaction.
+    let mut request = smb.answered(head).unwrap_or_default();
     let is_done = head.status == 0;
     let has_data = is_done || head.status == BUFFER_OVERFLOW;
     match (head.command, std::mem::take(&mut request.asked)) {
