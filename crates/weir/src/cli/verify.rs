@@ -16,9 +16,9 @@ the part of suricata.yaml that the test needs. Each test runs in a detector of i
 the shell that a test holds are run, in a folder for what it makes: look at strangers' tests first.
 
 With --beside a Suricata runs each test as well, and what one of the two tells and the other does
-not is printed; what the tests check is not looked at. Tests with a command of their own are left
-out. Identifiers that each program chooses are not compared: flow_id, community_id, ether,
-pcap_filename and the time of a flow's event.
+not is printed; what the tests check is not looked at. Tests with scripts, or with a command that
+is not Suricata's, are left out. Not compared are flow_id, pcap_filename, the time of a flow's
+event, and, where Suricata tells none of them, community_id, ether, flow and verdict.
 
 Examples:
   weir verify suricata-verify/tests --json | jq '.cases[] | select(.result != \"passed\")'

@@ -175,18 +175,17 @@ fn of_line(half: &Half, line: &[u8], next: &[u8], found: &mut Vec<AppEvent>) {
         found.push(AppEvent::HttpProtocolBlanks);
     }
     if !is_method(&half.method) {
-        let has_version = !half.protocol.is_empty() || half.target.contains(&b' ');
-        match has_version {
-            true if Version::of(&half.protocol) == Version::Invalid => {
+        match half.protocol.is_empty() {
+            false if Version::of(&half.protocol) == Version::Invalid => {
                 found.push(AppEvent::HttpUnknownMethodProtocol);
             }
-            true => {}
-            false if half.target.is_empty() => found.push(AppEvent::HttpUnknownMethod),
-            false => found.push(AppEvent::HttpUnknownMethodAlone),
+            false => {}
+            true if half.target.is_empty() => found.push(AppEvent::HttpUnknownMethod),
+            true => found.push(AppEvent::HttpUnknownMethodAlone),
         }
     }
     // The last of several words is a version, whatever it is.
-    if half.protocol.is_empty() && !half.target.contains(&b' ') {
+    if half.protocol.is_empty() {
         let rest = half.raw_headers.iter().chain(next);
         let blanks = rest.take(BLANKS_MAX + 1).take_while(|it| is_space(**it)).count();
         if blanks < (half.raw_headers.len() + next.len()).min(BLANKS_MAX + 1) || blanks > BLANKS_MAX
