@@ -551,6 +551,7 @@ impl Conversation {
         match &mut self.application {
             Application::Other(_, Some(parser)) => parser.end(&mut said),
             Application::Http(connection) => said.records = connection.cut_files(),
+            Application::Http2(connection) => said.records = connection.cut_files(),
             _ => {}
         }
         said

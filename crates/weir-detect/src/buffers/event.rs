@@ -358,6 +358,8 @@ impl AppEvent {
                 | HttpProtocolBlanks
                 | HttpEncodingHeader
                 | HttpEncodingLayers
+                | Http2FrameData
+                | Http2StreamReuse
         )
     }
 }

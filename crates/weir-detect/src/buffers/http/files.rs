@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::half::Half;
+use super::half::{Data, Half};
 use super::odd;
 use super::transaction::Transaction;
 use crate::application::unit::{FileState, FileTold, Record};
@@ -62,7 +62,8 @@ impl Transaction {
 
     /// The files that a side's body is, or consists of.
     pub(crate) fn files(&self, side: usize) -> Cow<'_, [File]> {
-        let Some(half) = self.half(side).filter(|it| it.body_size > 0) else {
+        let is_file = |it: &&Half| it.body_size > 0 || it.data != Data::Nothing;
+        let Some(half) = self.half(side).filter(is_file) else {
             return Cow::default();
         };
         match self.content(side, half) {
@@ -74,7 +75,8 @@ impl Transaction {
         let unseen = if self.is_of_http2() { &[][..] } else { URI_NOT_SEEN };
         let path = || self.request.as_ref().map_or(unseen, Half::path);
         let name = named.unwrap_or_else(path).to_vec();
-        let size = half.is_complete.then_some(half.body_size);
+        let is_whole = if self.is_of_http2() { half.data == Data::Whole } else { half.is_complete };
+        let size = is_whole.then_some(half.body_size);
         Cow::Owned(vec![File { name, size, place: None }])
     }
 
@@ -97,10 +99,15 @@ impl Transaction {
 
     /// The same once the side is whole, once.
     pub(crate) fn take_files(&mut self, side: usize) -> Vec<File> {
+        let is_of_http2 = self.is_of_http2();
         let half = if side == 0 { &mut self.request } else { &mut self.response };
+        let is_whole = |it: &&mut Half| match is_of_http2 {
+            true => it.data == Data::Whole,
+            false => it.is_complete && !it.is_followed,
+        };
         let is_first = half
             .as_mut()
-            .filter(|it| it.is_complete && !it.is_followed)
+            .filter(is_whole)
             .is_some_and(|it| !std::mem::replace(&mut it.are_files_told, true));
         if is_first { self.files(side).into_owned() } else { Vec::new() }
     }
@@ -129,8 +136,8 @@ impl Transaction {
             half.as_mut().is_some_and(|it| !std::mem::replace(&mut it.are_files_told, true));
         let files = if is_first { self.files(side) } else { Cow::default() };
         let record = |file: &File| {
-            // As Suricata has it: what a server sends ends with its connection.
-            let is_whole = file.size.is_some() || side == 1;
+            // As Suricata has it: what a server sends ends with its connection, in HTTP/1.
+            let is_whole = file.size.is_some() || side == 1 && !self.is_of_http2();
             let state = if is_whole { FileState::Closed } else { FileState::Truncated };
             let objects = vec![("http", self.object())];
             Record::file_in(state, number, objects, &self.told(side, file))

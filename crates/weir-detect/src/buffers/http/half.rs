@@ -1,7 +1,7 @@
 //! A message of HTTP: its first line, its headers, its body.
 
 use super::form::Form;
-use super::http2::Header;
+use super::http2::{Header, Note};
 use super::inflate::Inflate;
 use super::names::{HEADERS_MAX, Names};
 use super::odd::{folds, is_space, trimmed, trimmed_start};
@@ -65,6 +65,16 @@ pub(super) enum Head {
     Cut,
 }
 
+/// How much of a file came in frames of data, be they empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Data {
+    #[default]
+    Nothing,
+    Part,
+    /// One of them said that it is the last. Where headers say so, the file has no end.
+    Whole,
+}
+
 /// One message.
 #[derive(Debug, Default)]
 pub(crate) struct Half {
@@ -74,6 +84,10 @@ pub(crate) struct Half {
     pub(super) headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// Of HTTP/2, headers as they came: several of a name apart.
     pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The same, what is told of some otherwise, by their places.
+    pub(super) notes: Vec<(usize, Note)>,
+    /// The same, how much of a file came in frames of data.
+    pub(super) data: Data,
     pub(super) protocol: Vec<u8>,
     pub(crate) method: Vec<u8>,
     pub(super) target: Vec<u8>,
@@ -119,6 +133,7 @@ heap_size!(Half {
     raw_headers,
     headers,
     fields,
+    notes,
     protocol,
     method,
     target,
@@ -183,38 +198,34 @@ impl Half {
         }
     }
 
-    /// A message of HTTP/2: names that begin with a colon stand for its first line. Whether there
-    /// was room for all of them.
-    pub(super) fn of_fields(fields: Vec<Header>) -> (Self, bool) {
-        let mut half = Self { protocol: b"HTTP/2".to_vec(), ..Self::default() };
-        let is_whole = half.put_fields(fields);
-        let encoding = half.header(b"content-encoding");
-        half.inflate = encoding.and_then(Inflate::of).map(Box::new);
-        (half, is_whole)
-    }
-
-    /// Adds headers, of HTTP/2, that came in one block; whether there was room for all of them.
-    pub(super) fn put_fields(&mut self, fields: Vec<Header>) -> bool {
+    /// Adds headers, of HTTP/2, that came in one block, with what is told of them: names that
+    /// begin with a colon stand for the first line. Whether there was room for all of them.
+    pub(super) fn put_fields(&mut self, fields: Vec<Header>, notes: &[(usize, Note)]) -> bool {
+        self.protocol = b"HTTP/2".to_vec();
+        self.headers_looked_at = false;
         let is_of_line = fields.iter().any(|it| it.name.starts_with(b":"));
         let mut is_whole = true;
         let mut names = Names::default();
-        for Header { name, value } in fields {
+        let mut notes = notes.iter().peekable();
+        for (place, Header { name, value }) in fields.into_iter().enumerate() {
             match name.as_slice() {
-                b":method" => self.method.clone_from(&value),
+                b":method" if self.method.is_empty() => self.method.clone_from(&value),
                 // Both as it came: rules about HTTP/2 are written so.
-                b":path" => {
+                b":path" if self.target.is_empty() => {
                     self.normalized.clone_from(&value);
                     self.target.clone_from(&value);
                 }
                 b":status" => self.status.clone_from(&value),
                 _ => {}
             }
+            let note = notes.next_if(|it| it.0 == place);
             let len = self.raw_headers.len() + name.len() + value.len() + 4;
             if self.fields.len() == HEADERS_MAX || len > FIELDS_LEN_MAX {
                 is_whole = false;
                 continue;
             }
             self.raw_headers.extend([name.as_slice(), b": ", &value, b"\r\n"].concat());
+            self.notes.extend(note.map(|it| (self.fields.len(), it.1)));
             self.fields.push((name.clone(), value.clone()));
             match names.place(&name, &self.headers) {
                 Some(known) => {
@@ -222,6 +233,11 @@ impl Half {
                 }
                 None => self.headers.push((name, value)),
             }
+        }
+        // What came before a message's own headers says nothing of what its body is.
+        if self.sent == 0 && self.inflate.is_none() {
+            let encoding = self.header(b"content-encoding");
+            self.inflate = encoding.and_then(Inflate::of).map(Box::new);
         }
         // Blocks behind a body say nothing of it: its path is not copied for each of them.
         if is_of_line || self.first_line.is_empty() {

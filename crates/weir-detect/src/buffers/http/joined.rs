@@ -89,7 +89,8 @@ mod tests {
     fn a_tunnel_leads_to_its_target_or_in_http_2_to_its_authority() {
         let field = |name: &str, value: &str| Header { name: name.into(), value: value.into() };
         let fields = vec![field(":method", "CONNECT"), field(":authority", "A.example:443")];
-        let (half, _) = Half::of_fields(fields);
+        let mut half = Half::default();
+        half.put_fields(fields, &[]);
         assert_eq!(host(&half, false), Some(b"a.example".to_vec()));
         let half = Half::request(b"CONNECT B.example:443 HTTP/1.1\r\nHost: c\r\n\r\n");
         assert_eq!(host(&half, true), Some(b"b.example".to_vec()));

@@ -95,24 +95,6 @@ impl Transaction {
         pseudo.chain(others).collect()
     }
 
-    /// Takes in the headers of a block: a message's, or what follows its body. Whether there was
-    /// room for all of them.
-    pub(super) fn put_fields(&mut self, side: usize, fields: Vec<Header>) -> bool {
-        let half = if side == 0 { &mut self.request } else { &mut self.response };
-        let is_first = fields.iter().any(|it| it.name.starts_with(b":"));
-        match half {
-            Some(half) if !is_first => {
-                half.headers_looked_at = false;
-                half.put_fields(fields)
-            }
-            _ => {
-                let (fresh, is_whole) = Half::of_fields(fields);
-                *half = Some(fresh);
-                is_whole
-            }
-        }
-    }
-
     /// Other rules run from here on.
     pub(super) fn change_rules(&mut self, successors: &Successors) {
         for list in self.matched.iter_mut().chain(&mut self.waiting).chain([&mut self.asked]) {
@@ -232,10 +214,10 @@ impl Transaction {
         self.half(side).is_some_and(|it| it.is_complete)
     }
 
-    /// Whether its response is whole, and its request, if one came.
+    /// Whether its response is whole, and its request; of HTTP/1, if one came.
     pub(crate) fn is_over(&self) -> bool {
         self.half(1).is_some_and(|it| it.is_complete && !it.is_followed)
-            && self.half(0).is_none_or(|it| it.is_complete)
+            && self.half(0).map_or(!self.is_of_http2(), |it| it.is_complete)
     }
 
     /// Whether a side was looked at when its message was whole.
@@ -274,7 +256,11 @@ impl Transaction {
     /// What is told of it, once, if there is something to tell, with all headers of those sides.
     pub(crate) fn record(&mut self, headers: [bool; 2]) -> Option<HttpRecord> {
         let is_told = std::mem::replace(&mut self.is_told, true);
-        let mut object = if is_told { Object::default() } else { self.object() };
+        let is_telling = self.stream.as_ref().is_none_or(|it| tell::is_telling(&it.1));
+        let mut object = Object::default();
+        if !is_told && is_telling {
+            object = self.object();
+        }
         if !object.is_empty() {
             told::put_headers(&mut object, self, headers);
         }

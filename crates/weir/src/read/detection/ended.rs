@@ -133,6 +133,7 @@ impl<W: Write> Look<W> {
         if applications.tells(if is_apart { "http2" } else { "http" }) {
             let mut event = eve::http(self.last, record);
             if self.options.http_brief
+                && !record.is_of_http2
                 && let Some(http) = event.get_mut("http").and_then(Value::as_object_mut)
             {
                 HTTP_EXTENDED.iter().for_each(|it| drop(http.remove(*it)));

@@ -15,13 +15,11 @@ pub(super) const PRIORITY: u8 = 2;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const PUSH_PROMISE: u8 = 5;
-pub(super) const PING: u8 = 6;
 pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
 pub(super) const END_STREAM: u8 = 0x01;
-pub(super) const ACK: u8 = 0x01;
 pub(super) const END_HEADERS: u8 = 0x04;
 pub(super) const PADDED: u8 = 0x08;
 pub(super) const HAS_PRIORITY: u8 = 0x20;
@@ -40,6 +38,8 @@ pub(super) struct Head {
 pub(crate) struct Frames {
     pub(crate) kinds: Vec<u8>,
     pub(crate) error_codes: Vec<u32>,
+    /// The first of those ended the connection (GOAWAY).
+    pub(super) is_away: bool,
     /// Weights.
     pub(crate) priorities: Vec<u8>,
     pub(crate) windows: Vec<u32>,
@@ -69,8 +69,6 @@ impl Head {
         let is_right = match self.kind {
             PRIORITY => self.length == 5,
             RST_STREAM | WINDOW_UPDATE => self.length == 4,
-            SETTINGS => self.length.is_multiple_of(6),
-            PING => self.length == 8,
             GOAWAY => self.length >= 8,
             _ => true,
         };
@@ -82,9 +80,9 @@ impl Frames {
     /// Takes in a frame's payload; a frame of headers without its padding.
     pub(super) fn take(&mut self, head: &Head, payload: &[u8]) {
         self.is_fresh = true;
-        let is_ack = head.kind == SETTINGS && head.has(ACK);
-        if !is_ack {
-            put(&mut self.kinds, head.kind);
+        put(&mut self.kinds, head.kind);
+        if head.odd_length().is_some() {
+            return;
         }
         let word = |at: usize| {
             let bytes = payload.get(at..at + 4)?;
@@ -96,11 +94,14 @@ impl Frames {
                 payload.get(4).into_iter().for_each(|it| put(&mut self.priorities, *it));
             }
             RST_STREAM => word(0).into_iter().for_each(|it| put(&mut self.error_codes, it)),
-            GOAWAY => word(4).into_iter().for_each(|it| put(&mut self.error_codes, it)),
+            GOAWAY => {
+                self.is_away |= self.error_codes.is_empty();
+                word(4).into_iter().for_each(|it| put(&mut self.error_codes, it));
+            }
             WINDOW_UPDATE => {
                 word(0).into_iter().for_each(|it| put(&mut self.windows, it & 0x7fff_ffff));
             }
-            SETTINGS if !head.has(ACK) => {
+            SETTINGS => {
                 for setting in payload.chunks_exact(6) {
                     let name = u16::from_be_bytes([setting[0], setting[1]]);
                     let value = [setting[2], setting[3], setting[4], setting[5]];
@@ -130,6 +131,11 @@ impl Frames {
         }
     }
 
+    /// Whether headers came, were they none.
+    pub(super) fn has_headers(&self) -> bool {
+        self.kinds.iter().any(|it| matches!(*it, HEADERS | PUSH_PROMISE | CONTINUATION))
+    }
+
     /// Takes in new sizes of the table of headers.
     pub(super) fn resize(&mut self, sizes: &[u64]) {
         sizes.iter().for_each(|it| put(&mut self.table_sizes, *it));
@@ -142,8 +148,8 @@ fn put<T>(list: &mut Vec<T>, one: T) {
     }
 }
 
-/// The name of a setting (RFC 9113 s6.5.2, RFC 8441).
-pub(crate) const SETTINGS_NAMES: [(u16, &str); 7] = [
+/// The name of a setting (RFC 9113 s6.5.2, RFC 8441, RFC 9218).
+pub(crate) const SETTINGS_NAMES: [(u16, &str); 8] = [
     (1, "SETTINGS_HEADER_TABLE_SIZE"),
     (2, "SETTINGS_ENABLE_PUSH"),
     (3, "SETTINGS_MAX_CONCURRENT_STREAMS"),
@@ -151,6 +157,7 @@ pub(crate) const SETTINGS_NAMES: [(u16, &str); 7] = [
     (5, "SETTINGS_MAX_FRAME_SIZE"),
     (6, "SETTINGS_MAX_HEADER_LIST_SIZE"),
     (8, "SETTINGS_ENABLE_CONNECT_PROTOCOL"),
+    (9, "SETTINGS_NO_RFC7540_PRIORITIES"),
 ];
 
 /// The names of errors, by their numbers (RFC 9113 s7).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::huffman;
 use crate::buffers::http::names::HEADERS_MAX;
-use crate::heap::{HeapSize, heap_size};
+use crate::heap::{HeapSize, heap_size, no_heap};
 
 /// Sizes of the table that a block names, at most; the rest is not told.
 const SIZES_MAX: usize = 256;
@@ -14,8 +14,8 @@ const TABLE_LEN_MAX: usize = 64 * 1024;
 const TABLE_LEN_DEFAULT: usize = 4096;
 /// What an entry counts beside its bytes (RFC 7541 s4.1).
 const ENTRY_OVERHEAD: usize = 32;
-/// Bits of a number's bytes, together, at most.
-const NUMBER_BITS_MAX: u32 = 28;
+/// Bytes of a number behind its first, at most; it is 0 where there are more.
+const NUMBER_LEN_MAX: usize = 10;
 
 /// A header; names of pseudo headers begin with a colon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,19 @@ pub(in crate::buffers::http) struct Header {
     pub(in crate::buffers::http) value: Vec<u8>,
 }
 heap_size!(Header { name, value });
+
+/// What is told of a header otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::buffers::http) enum Note {
+    /// A new size of the table stands there, which rules see as a header without name and value (as
+    /// Suricata's do).
+    Size(u64),
+    /// The same with a reference that names nothing; EVE's word for it.
+    Fault(&'static str),
+    /// It has the name of one before it by reference: it is not told again.
+    Again,
+}
+no_heap!(Note);
 
 /// A header that is remembered. Others may have its name: two bytes may name a long one again.
 #[derive(Clone, Debug)]
@@ -46,8 +59,6 @@ pub(super) struct Decoder {
     len_max: usize,
     /// The sender may have more remembered than is kept here.
     is_capped: bool,
-    /// A block was lost or could not be read: what follows it means nothing.
-    is_lost: bool,
 }
 heap_size!(Decoder { table });
 
@@ -62,59 +73,53 @@ pub(super) struct Block {
     pub(super) is_cut: bool,
     /// New sizes of the table.
     pub(super) sizes: Vec<u64>,
-    /// It could not be read to its end.
+    /// By the places of headers.
+    pub(super) notes: Vec<(usize, Note)>,
+    /// Names that were referred to, or may be.
+    names: Vec<Arc<[u8]>>,
+    /// It ends within a field: it means nothing.
+    pub(super) is_broken: bool,
+    /// A reference of it names nothing.
     pub(super) is_odd: bool,
-    /// A number of it was too long.
-    pub(super) is_overflow: bool,
     /// More was to be remembered than is kept.
     pub(super) is_table_full: bool,
 }
 
-/// Why a block cannot be read on.
-enum Fault {
-    Odd,
-    Overflow,
-}
+/// A block ends within a field.
+struct Cut;
 
 impl Default for Decoder {
     fn default() -> Self {
         let table = VecDeque::new();
-        Self { table, len: 0, len_max: TABLE_LEN_DEFAULT, is_capped: false, is_lost: false }
+        Self { table, len: 0, len_max: TABLE_LEN_DEFAULT, is_capped: false }
     }
 }
 
 impl Decoder {
     /// Takes in a whole block, of whose headers so many bytes are wanted.
     pub(super) fn take(&mut self, mut bytes: &[u8], room: usize) -> Block {
-        let mut block = Block { is_odd: self.is_lost, room, ..Block::default() };
-        while !bytes.is_empty() && !self.is_lost {
-            if let Err(fault) = self.field(&mut bytes, &mut block) {
-                (self.is_lost, block.is_odd) = (true, true);
-                block.is_overflow = matches!(fault, Fault::Overflow);
+        let mut block = Block { room, ..Block::default() };
+        while !bytes.is_empty() {
+            if let Err(Cut) = self.field(&mut bytes, &mut block) {
+                return Block { is_broken: true, ..Block::default() };
             }
         }
         block
     }
 
-    /// A block did not come whole.
-    pub(super) fn lose(&mut self) {
-        self.is_lost = true;
-        self.table.clear();
-    }
-
-    /// One field's representation (RFC 7541 s6).
-    fn field(&mut self, bytes: &mut &[u8], block: &mut Block) -> Result<(), Fault> {
-        let first = *bytes.first().ok_or(Fault::Odd)?;
+    /// One field's representation (RFC 7541 s6). References that name nothing are passed over, as
+    /// Suricata passes over them: a receiver should end the connection.
+    fn field(&mut self, bytes: &mut &[u8], block: &mut Block) -> Result<(), Cut> {
+        let first = *bytes.first().ok_or(Cut)?;
         if first & 0x80 != 0 {
-            let index = number(bytes, 7)?;
-            let (name, value) = self.at(index).ok_or(Fault::Odd)?;
-            block.put(name, value);
+            self.refer(number(bytes, 7)?, block);
             return Ok(());
         }
         if first & 0xe0 == 0x20 {
             let size = number(bytes, 5)?;
             if block.sizes.len() < SIZES_MAX {
                 block.sizes.push(size as u64);
+                block.note(Note::Size(size as u64));
             }
             (self.is_capped, self.len_max) = (size > TABLE_LEN_MAX, size.min(TABLE_LEN_MAX));
             self.shrink();
@@ -122,12 +127,17 @@ impl Decoder {
         }
         let is_kept = first & 0x40 != 0;
         let index = number(bytes, if is_kept { 6 } else { 4 })?;
-        let name = match index {
+        let name: Arc<[u8]> = match index {
             0 => text(bytes)?.into(),
-            index => self.name(index).ok_or(Fault::Odd)?,
+            // A name that is not known is none.
+            index => self.name(index).unwrap_or_default(),
         };
         let value = text(bytes)?;
-        block.put(&name, &value);
+        if is_kept || index > KNOWN.len() {
+            block.put_named(&name, &value);
+        } else {
+            block.put(&name, &value);
+        }
         if is_kept {
             let entry = Entry { name, value };
             self.len += entry.len() + ENTRY_OVERHEAD;
@@ -136,6 +146,21 @@ impl Decoder {
             self.shrink();
         }
         Ok(())
+    }
+
+    /// The header of that number.
+    fn refer(&self, index: usize, block: &mut Block) {
+        match index.checked_sub(1) {
+            None => block.fault("HTTP2HeaderDecodeIndex0"),
+            Some(known) if known < KNOWN.len() => {
+                let (name, value) = KNOWN[known];
+                block.put(name.as_bytes(), value.as_bytes());
+            }
+            Some(index) => match self.table.get(index - KNOWN.len()) {
+                Some(Entry { name, value }) => block.put_named(name, value),
+                None => block.fault("HTTP2HeaderDecodeNotIndexed"),
+            },
+        }
     }
 
     fn shrink(&mut self) {
@@ -147,20 +172,12 @@ impl Decoder {
         }
     }
 
-    /// Name and value of that number: those that everybody knows come first.
-    fn at(&self, index: usize) -> Option<(&[u8], &[u8])> {
+    /// The name of that number: those that everybody knows come first.
+    fn name(&self, index: usize) -> Option<Arc<[u8]>> {
         let index = index.checked_sub(1)?;
         match KNOWN.get(index) {
-            Some((name, value)) => Some((name.as_bytes(), value.as_bytes())),
-            None => self.table.get(index - KNOWN.len()).map(|it| (&it.name[..], &it.value[..])),
-        }
-    }
-
-    /// The name of that number.
-    fn name(&self, index: usize) -> Option<Arc<[u8]>> {
-        match index.checked_sub(KNOWN.len() + 1) {
-            Some(place) => self.table.get(place).map(|it| Arc::clone(&it.name)),
-            None => self.at(index).map(|it| it.0.into()),
+            Some((name, _)) => Some(name.as_bytes().into()),
+            None => self.table.get(index - KNOWN.len()).map(|it| Arc::clone(&it.name)),
         }
     }
 }
@@ -177,6 +194,33 @@ impl Block {
         self.len = len;
         self.headers.push(Header { name: name.to_vec(), value: value.to_vec() });
     }
+
+    /// Puts one whose name others refer to; each name is told once (as Suricata tells it).
+    fn put_named(&mut self, name: &Arc<[u8]>, value: &[u8]) {
+        if self.names.iter().any(|it| Arc::ptr_eq(it, name)) {
+            self.note_of(Note::Again, name, value);
+        } else {
+            self.put(name, value);
+            self.names.push(Arc::clone(name));
+        }
+    }
+
+    fn fault(&mut self, name: &'static str) {
+        self.is_odd = true;
+        self.note(Note::Fault(name));
+    }
+
+    fn note(&mut self, note: Note) {
+        self.note_of(note, b"", b"");
+    }
+
+    fn note_of(&mut self, note: Note, name: &[u8], value: &[u8]) {
+        let place = self.headers.len();
+        self.put(name, value);
+        if self.headers.len() > place {
+            self.notes.push((place, note));
+        }
+    }
 }
 
 impl Entry {
@@ -185,40 +229,33 @@ impl Entry {
     }
 }
 
-/// A number whose first byte has `bits` of it (RFC 7541 s5.1).
-fn number(bytes: &mut &[u8], bits: u32) -> Result<usize, Fault> {
-    let (first, mut rest) = bytes.split_first().ok_or(Fault::Odd)?;
+/// A number whose first byte has `bits` of it (RFC 7541 s5.1); 0: it is too large.
+fn number(bytes: &mut &[u8], bits: u32) -> Result<usize, Cut> {
+    let (first, rest) = bytes.split_first().ok_or(Cut)?;
     let most = (1_usize << bits) - 1;
-    let mut number = usize::from(*first) & most;
-    if number == most {
-        let mut shift = 0;
-        loop {
-            let (byte, behind) = rest.split_first().ok_or(Fault::Odd)?;
-            rest = behind;
-            if shift > NUMBER_BITS_MAX - 7 {
-                return Err(Fault::Overflow);
-            }
-            number += usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-    }
+    let number = usize::from(*first) & most;
     *bytes = rest;
-    Ok(number)
+    if number < most {
+        return Ok(number);
+    }
+    let length = rest.iter().position(|it| it & 0x80 == 0).ok_or(Cut)? + 1;
+    let (digits, rest) = rest.split_at(length);
+    *bytes = rest;
+    let places = digits.iter().zip((0..).step_by(7));
+    let sum = places.take(NUMBER_LEN_MAX).try_fold(number, |sum, (digit, shift)| {
+        let digit = u128::from(digit & 0x7f) << shift;
+        sum.checked_add(usize::try_from(digit).ok()?)
+    });
+    Ok(sum.filter(|_| length <= NUMBER_LEN_MAX).unwrap_or(0))
 }
 
 /// A string, coded or as it is (RFC 7541 s5.2).
-fn text(bytes: &mut &[u8]) -> Result<Vec<u8>, Fault> {
-    let is_coded = bytes.first().ok_or(Fault::Odd)? & 0x80 != 0;
+fn text(bytes: &mut &[u8]) -> Result<Vec<u8>, Cut> {
+    let is_coded = bytes.first().ok_or(Cut)? & 0x80 != 0;
     let length = number(bytes, 7)?;
-    let (text, rest) = bytes.split_at_checked(length).ok_or(Fault::Odd)?;
+    let (text, rest) = bytes.split_at_checked(length).ok_or(Cut)?;
     *bytes = rest;
-    match is_coded {
-        true => huffman::decode(text).ok_or(Fault::Odd),
-        false => Ok(text.to_vec()),
-    }
+    Ok(if is_coded { huffman::decode(text) } else { text.to_vec() })
 }
 
 /// What everybody knows (RFC 7541, appendix A).
@@ -319,7 +356,7 @@ mod tests {
         let mut decoder = Decoder::default();
         let entry = [b"\x40\x01a\x7f\xa1\x1e".as_slice(), &[b'x'; 4000]].concat();
         for _ in 0..3 {
-            assert!(!decoder.take(&entry, ROOM).is_odd);
+            assert!(!decoder.take(&entry, ROOM).is_broken);
         }
         assert_eq!((decoder.table.len(), decoder.len), (1, 4033));
         // Each byte names the long header again.
@@ -331,14 +368,32 @@ mod tests {
         assert_eq!((list(&cut), cut.is_cut), (vec![(":method", "GET")], true));
         assert_eq!(decoder.take(b"\x20", ROOM).sizes, [0]);
         assert!(decoder.table.is_empty());
-        assert!(decoder.take(b"\x3f\xff\xff\xff\xff\x0f", ROOM).is_overflow);
-        assert!(decoder.take(b"\x82", ROOM).is_odd, "what follows means nothing");
+        let most = [b"\x3f".as_slice(), &[0xff; 12], b"\0"].concat();
+        assert_eq!(decoder.take(&most, ROOM).sizes, [0], "too large a number");
     }
 
     #[test]
-    fn a_block_that_is_cut_is_odd() {
-        for block in [b"\x41\x8c\xf1".as_slice(), b"\x7f", b"\xff\x80", b"\xc0", b"\x80"] {
-            assert!(Decoder::default().take(block, ROOM).is_odd, "{block:?}");
+    fn a_block_that_is_cut_means_nothing() {
+        for block in [b"\x82\x41\x8c\xf1".as_slice(), b"\x82\x7f", b"\xff\x80", b"\0"] {
+            let block = Decoder::default().take(block, ROOM);
+            assert!(block.is_broken && block.headers.is_empty());
         }
+    }
+
+    #[test]
+    fn what_is_told_beside_headers_has_its_place() {
+        let faults = ["HTTP2HeaderDecodeIndex0", "HTTP2HeaderDecodeNotIndexed"].map(Note::Fault);
+        let mut decoder = Decoder::default();
+        let block = decoder.take(b"\x20\x82\x80\xbe\x3e\x40\x01a\x01b\x7e\x01c", ROOM);
+        let size = Note::Size(30);
+        assert_eq!(block.notes, [(0, Note::Size(0)), (2, faults[0]), (3, faults[1]), (4, size)]);
+        let none = ("", "");
+        let found = [none, (":method", "GET"), none, none, none, ("a", "b"), ("", "c")];
+        assert_eq!(list(&block), found);
+        let mut decoder = Decoder::default();
+        let block = decoder.take(b"\x40\x01a\x01b\xbe\x7e\x01c\x00\x01a\x01b", ROOM);
+        assert_eq!(list(&block), [("a", "b"), ("a", "b"), ("a", "c"), ("a", "b")]);
+        assert_eq!(block.notes, [(1, Note::Again), (2, Note::Again)]);
+        assert!(!block.is_odd && decoder.take(b"\x80", ROOM).is_odd);
     }
 }

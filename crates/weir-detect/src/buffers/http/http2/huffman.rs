@@ -17,8 +17,6 @@ const LENGTHS: [u8; 256] = [
     22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 const LENGTH_MAX: usize = 30;
-/// Bits that may stand behind the last letter, all ones.
-const PADDING_MAX: usize = 7;
 
 /// Letters in the order of their codes, and for each length the first code of it and where its
 /// letters begin.
@@ -54,8 +52,9 @@ impl Code {
     }
 }
 
-/// The letters that `bytes` stand for; `None`: they are no such code.
-pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
+/// The letters that `bytes` stand for, up to what is none. Whatever stands behind the last one is
+/// taken for padding, as Suricata takes it; a receiver should refuse it.
+pub(super) fn decode(bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() * 8 / 5);
     let (mut code, mut length) = (0_u32, 0_usize);
     for byte in bytes {
@@ -63,7 +62,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             code = code << 1 | u32::from(byte >> bit & 1);
             length += 1;
             if length > LENGTH_MAX {
-                return None;
+                return text;
             }
             let count = CODE.start[length + 1] - CODE.start[length];
             let place = code.wrapping_sub(CODE.first[length]);
@@ -73,8 +72,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    let is_padding = length <= PADDING_MAX && code == (1 << length) - 1;
-    is_padding.then_some(text)
+    text
 }
 
 #[cfg(test)]
@@ -85,14 +83,14 @@ mod tests {
     fn letters_are_those_of_the_specifications_examples() {
         // RFC 7541 s C.4.1, C.6.1.
         let host = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
-        assert_eq!(decode(&host).unwrap(), b"www.example.com");
-        assert_eq!(decode(&[0x64, 0x02]).unwrap(), b"302");
-        assert_eq!(decode(&[]).unwrap(), b"");
+        assert_eq!(decode(&host), b"www.example.com");
+        assert_eq!(decode(&[0x64, 0x02]), b"302");
+        assert_eq!(decode(&[]), b"");
     }
 
     #[test]
-    fn what_is_no_code_is_none() {
-        assert_eq!(decode(&[0xff; 4]), None, "more padding than a byte, or the code of the end");
-        assert_eq!(decode(&[0x60]), None, "padding of zeros");
+    fn what_is_no_code_ends_the_letters() {
+        assert_eq!(decode(&[0x1f, 0xff, 0xff, 0xff, 0xff, 0x1f]), b"a", "the code of the end");
+        assert_eq!(decode(&[0x60]), b"/", "padding of zeros");
     }
 }

@@ -13,12 +13,13 @@ use std::collections::VecDeque;
 
 pub(crate) use frame::{ERROR_NAMES, FRAME_NAMES, Frames, SETTINGS_NAMES};
 use frame::{HEAD_LEN, Head};
-use hpack::Decoder;
-pub(super) use hpack::Header;
+use hpack::{Block, Decoder};
+pub(super) use hpack::{Header, Note};
 use streams::Streams;
 
-use super::half::BodyWanted;
+use super::half::{BodyWanted, Data};
 use super::transaction::Transaction;
+use crate::application::unit::Record;
 use crate::buffers::dns;
 use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
@@ -39,10 +40,12 @@ const BLOCK_LEN_MAX: usize = 64 * 1024;
 const LIST_LEN_MAX: usize = 64 * 1024;
 const LISTS_LEN_MAX: usize = 2 << 20;
 const LIST_LEN_SMALL: usize = 4 * 1024;
-/// What a frame may be long unless its receiver says otherwise (RFC 9113 s4.2).
-const FRAME_LEN_USUAL: usize = 1 << 14;
 /// Numbers of streams that were let go or are over, and that are remembered, at most.
 const ODD_MAX: usize = 64;
+/// Streams that are over and may go on in their transaction, at most.
+const ENDED_MAX: usize = 1024;
+/// Bytes of a priority within a frame of headers.
+const PRIORITY_LEN: usize = 5;
 
 /// What a side's next bytes are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,8 +56,8 @@ enum Expect {
     Head,
     /// A whole frame.
     Frame(Head),
-    /// So many bytes of data.
-    Data(Head, usize),
+    /// So many bytes of data of a transaction.
+    Data(Head, u64, usize),
     /// So many bytes that are not looked at.
     Skip(usize),
     /// Nothing that is HTTP/2.
@@ -69,6 +72,18 @@ struct Gathered {
 }
 heap_size!(Gathered { block });
 
+/// What a piece of a block of headers brought.
+enum Gathering {
+    /// It means nothing.
+    Broken,
+    /// More is to come.
+    Begun,
+    /// More came than is kept.
+    TooLong,
+    /// The head of its first frame, and what the block says.
+    Whole(Head, Block),
+}
+
 #[derive(Debug, Default)]
 struct Side {
     expect: Expect,
@@ -78,11 +93,25 @@ struct Side {
 }
 heap_size!(Side { held, decoder, gathered });
 
+/// A stream that both sides ended: what comes in it in the same piece, and in the next of the other
+/// side, is its transaction's still, for Suricata has not let that go then.
+#[derive(Debug)]
+struct Ended {
+    stream: u32,
+    number: u64,
+    /// Who ended it last.
+    side: usize,
+    /// The other side sent a piece behind it.
+    is_passed: bool,
+}
+
 /// A connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     sides: [Side; 2],
     transactions: Streams,
+    /// Streams that both sides ended.
+    ended: Vec<Ended>,
     /// Transactions with something odd that a side has not looked at.
     odd: [Vec<u64>; 2],
     /// Bytes of headers that the blocks of the piece at hand gave.
@@ -120,7 +149,7 @@ impl Connection {
         let mut upgraded = Self { transactions, ..Self::new() };
         let number = upgraded.of_stream(1);
         if let Some(transaction) = upgraded.transaction(number) {
-            transaction.put_fields(0, asked);
+            transaction.half_or_new(0).put_fields(asked, &[]);
         }
         upgraded.end(number, 0);
         upgraded
@@ -131,6 +160,7 @@ impl Connection {
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) {
         self.transactions.shrink(TRANSACTIONS_MAX);
         self.listed = 0;
+        self.forget_ended(side);
         let mut held = std::mem::take(&mut self.sides[side].held);
         let is_held = !held.is_empty();
         if is_held {
@@ -151,6 +181,19 @@ impl Connection {
         progressed.dedup();
     }
 
+    /// Streams that are over begin anew.
+    fn forget_ended(&mut self, side: usize) {
+        let Self { ended, transactions, .. } = self;
+        ended.retain_mut(|it| {
+            let is_gone = it.side == side || it.is_passed;
+            it.is_passed = true;
+            if is_gone {
+                transactions.forget(it.stream, it.number);
+            }
+            !is_gone
+        });
+    }
+
     /// Bytes taken by what `side` expects; `None`: more are needed.
     fn step(&mut self, side: usize, bytes: &[u8], progressed: &mut Vec<u64>) -> Option<usize> {
         match self.sides[side].expect {
@@ -160,7 +203,7 @@ impl Connection {
                 self.sides[side].expect = if is_right { Expect::Head } else { Expect::Nothing };
                 if !is_right {
                     let number = self.push(0, Transaction::default());
-                    self.raise(number, AppEvent::Http2Magic);
+                    self.raise(side, number, AppEvent::Http2Magic);
                     self.has_failed = true;
                 }
                 Some(MAGIC.len())
@@ -176,12 +219,13 @@ impl Connection {
                 self.frame(side, head, payload, progressed);
                 Some(head.length)
             }
-            Expect::Data(head, left) => {
+            Expect::Data(head, number, left) => {
                 let count = left.min(bytes.len());
                 let left = left - count;
-                self.data(side, head, &bytes[..count], left == 0, progressed);
+                progressed.push(number);
+                self.data(side, (head, number), &bytes[..count], left == 0);
                 self.sides[side].expect =
-                    if left == 0 { Expect::Head } else { Expect::Data(head, left) };
+                    if left == 0 { Expect::Head } else { Expect::Data(head, number, left) };
                 Some(count)
             }
             Expect::Skip(left) => {
@@ -196,21 +240,17 @@ impl Connection {
 
     /// A frame begins.
     fn begin(&mut self, side: usize, head: Head, progressed: &mut Vec<u64>) {
-        let of_headers =
-            matches!(head.kind, frame::HEADERS | frame::PUSH_PROMISE | frame::CONTINUATION);
         self.sides[side].expect = match head {
             Head { kind: frame::DATA, flags, length, .. }
                 if flags & frame::PADDED == 0 && length > 0 =>
             {
-                Expect::Data(head, length)
+                let number = self.of_frame(side, &head);
+                Expect::Data(head, number, length)
             }
             Head { length, .. } if length <= BLOCK_LEN_MAX => Expect::Frame(head),
             Head { length, .. } => {
-                if of_headers {
-                    self.sides[side].decoder.lose();
-                }
                 let number = self.of_stream(head.stream);
-                self.raise(number, AppEvent::Http2LongFrame);
+                self.raise(side, number, AppEvent::Http2LongFrame);
                 Expect::Skip(length)
             }
         };
@@ -221,121 +261,146 @@ impl Connection {
         }
     }
 
+    /// The transaction of a frame that begins, with what is odd about that.
+    fn of_frame(&mut self, side: usize, head: &Head) -> u64 {
+        let number = self.of_stream(head.stream);
+        let is_late =
+            !matches!(head.kind, frame::PRIORITY | frame::RST_STREAM | frame::WINDOW_UPDATE);
+        let is_over = self.transaction(number).is_some_and(|it| it.is_over());
+        let events = [
+            (is_late && is_over).then_some(AppEvent::Http2StreamReuse),
+            head.odd_length(),
+            (head.kind == frame::DATA && head.stream == 0).then_some(AppEvent::Http2DataStreamZero),
+        ];
+        events.into_iter().flatten().for_each(|it| self.raise(side, number, it));
+        number
+    }
+
     /// A frame other than data without padding, whole.
-    fn frame(&mut self, side: usize, head: Head, payload: &[u8], progressed: &mut Vec<u64>) {
-        let is_known = head.kind <= frame::CONTINUATION;
+    fn frame(&mut self, side: usize, mut head: Head, payload: &[u8], progressed: &mut Vec<u64>) {
         // Settings that say nothing, such as an acknowledgment, are no transaction.
         if head.kind == frame::SETTINGS && head.length == 0 {
             return;
         }
-        let number = self.of_stream(head.stream);
+        let payload = unpadded(&head, payload);
+        let is_of_headers =
+            matches!(head.kind, frame::HEADERS | frame::PUSH_PROMISE | frame::CONTINUATION);
+        let gathering = match payload {
+            Some(payload) if is_of_headers => self.gather(side, &mut head, payload),
+            Some(_) => Gathering::Begun,
+            None => Gathering::Broken,
+        };
+        let number = self.of_frame(side, &head);
         progressed.push(number);
-        let events = [
-            (!is_known).then_some(AppEvent::Http2FrameHeader),
-            head.odd_length(),
-            (head.length > FRAME_LEN_USUAL).then_some(AppEvent::Http2LongFrame),
-            (head.kind == frame::DATA && head.stream == 0).then_some(AppEvent::Http2DataStreamZero),
-        ];
-        events.into_iter().flatten().for_each(|it| self.raise(number, it));
-        let payload = match unpadded(&head, payload) {
-            Some(payload) => payload,
-            None => {
-                self.raise(number, AppEvent::Http2FrameData);
+        let payload = payload.unwrap_or_default();
+        match (gathering, head.kind) {
+            (Gathering::Broken, _) => {
+                self.raise(side, number, AppEvent::Http2FrameData);
                 return;
             }
-        };
-        if let Some(transaction) = self.transaction(number) {
-            transaction.frames_mut(side).take(&head, payload);
-        }
-        match head.kind {
-            frame::DATA => self.data(side, head, payload, true, progressed),
-            frame::HEADERS => {
-                let block = if head.has(frame::HAS_PRIORITY) { 5 } else { 0 };
-                let block = payload.get(block..).unwrap_or_default();
-                self.gather(side, head, block, progressed);
-            }
-            frame::PUSH_PROMISE => {
-                self.gather(side, head, payload.get(4..).unwrap_or_default(), progressed);
-            }
-            frame::CONTINUATION => self.gather(side, head, payload, progressed),
-            frame::RST_STREAM => {
-                self.end(number, side);
+            (Gathering::TooLong, _) => self.raise(side, number, AppEvent::Http2TooLong),
+            (Gathering::Whole(first, block), _) => self.put(side, number, first, block),
+            (_, frame::DATA) => return self.data(side, (head, number), payload, true),
+            (_, frame::RST_STREAM) => {
                 self.transactions.end(number, true);
+                let transaction = self.transaction(number);
+                let halves = transaction.map(|it| [it.request.as_mut(), it.response.as_mut()]);
+                // Nobody waits for more of it, although some may come.
+                halves.into_iter().flatten().flatten().for_each(|it| it.is_cut = true);
             }
             _ => {}
         }
+        if let Some(transaction) = self.transaction(number) {
+            transaction.frames_mut(side).take(&head, payload);
+        }
     }
 
-    /// Takes in a piece of a block of headers.
-    fn gather(&mut self, side: usize, head: Head, piece: &[u8], progressed: &mut Vec<u64>) {
+    /// Takes in a piece of a block of headers. What is promised is the promised stream's, unless
+    /// the connection's is named.
+    fn gather(&mut self, side: usize, head: &mut Head, payload: &[u8]) -> Gathering {
         let state = &mut self.sides[side];
-        let mut gathered = match (head.kind, state.gathered.take()) {
-            (frame::CONTINUATION, Some(begun)) => begun,
-            (frame::CONTINUATION, None) => return,
-            (_, _) => Gathered { head, block: Vec::new() },
+        let mut promised = None;
+        let piece = match head.kind {
+            frame::HEADERS if head.has(frame::HAS_PRIORITY) => payload.get(PRIORITY_LEN..),
+            frame::PUSH_PROMISE => payload.split_first_chunk().map(|(stream, rest)| {
+                promised = Some(u32::from_be_bytes(*stream) & 0x7fff_ffff);
+                rest
+            }),
+            _ => Some(payload),
         };
+        let Some(piece) = piece else { return Gathering::Broken };
+        let is_more = head.kind == frame::CONTINUATION;
+        let begun = if promised.is_some() { None } else { state.gathered.take() };
+        let begun = begun.filter(|it| is_more && it.head.stream == head.stream);
+        // As Suricata does, what begins otherwise is read as if it were whole.
+        let is_whole =
+            head.has(frame::END_HEADERS) || begun.is_none() && head.kind != frame::HEADERS;
+        let mut gathered = begun.unwrap_or(Gathered { head: *head, block: Vec::new() });
         gathered.block.extend_from_slice(piece);
         if gathered.block.len() > BLOCK_LEN_MAX {
-            state.decoder.lose();
-            let number = self.of_stream(head.stream);
-            self.raise(number, AppEvent::Http2TooLong);
-            return;
+            return Gathering::TooLong;
         }
-        if !head.has(frame::END_HEADERS) {
+        if !is_whole {
             state.gathered = Some(gathered);
-            return;
+            return Gathering::Begun;
         }
         let room = if self.listed < LISTS_LEN_MAX { LIST_LEN_MAX } else { LIST_LEN_SMALL };
         let block = state.decoder.take(&gathered.block, room);
+        if block.is_broken {
+            return Gathering::Broken;
+        }
         self.listed += block.len;
-        let number = self.of_stream(gathered.head.stream);
-        progressed.push(number);
+        if let Some(stream) = promised.filter(|_| head.stream != 0) {
+            head.stream = stream;
+        }
+        Gathering::Whole(gathered.head, block)
+    }
+
+    /// Puts a block's headers, whose first frame had that head.
+    fn put(&mut self, side: usize, number: u64, head: Head, block: Block) {
         let events = [
-            (block.is_odd && !block.is_overflow).then_some(AppEvent::Http2Header),
-            block.is_overflow.then_some(AppEvent::Http2HeaderOverflow),
+            block.is_odd.then_some(AppEvent::Http2Header),
             block.is_table_full.then_some(AppEvent::Http2TableOverflow),
         ];
-        events.into_iter().flatten().for_each(|it| self.raise(number, it));
-        let is_end = gathered.head.has(frame::END_STREAM);
-        let is_promise = gathered.head.kind == frame::PUSH_PROMISE;
+        events.into_iter().flatten().for_each(|it| self.raise(side, number, it));
         let Some(transaction) = self.transaction(number) else { return };
         transaction.frames_mut(side).resize(&block.sizes);
-        let is_kept = is_promise || transaction.put_fields(side, block.headers);
+        let is_kept = transaction.half_or_new(side).put_fields(block.headers, &block.notes);
         if block.is_cut || !is_kept {
-            self.raise(number, AppEvent::Http2TooLong);
+            self.raise(side, number, AppEvent::Http2TooLong);
         }
-        if is_end && gathered.head.kind == frame::HEADERS {
+        if head.kind == frame::HEADERS && head.has(frame::END_STREAM) {
             self.end(number, side);
         }
         self.check(number, side);
     }
 
     /// Takes in data of a stream; with `is_whole`, to the end of its frame.
-    fn data(
-        &mut self,
-        side: usize,
-        head: Head,
-        bytes: &[u8],
-        is_whole: bool,
-        progressed: &mut Vec<u64>,
-    ) {
-        let (number, wanted) = (self.of_stream(head.stream), self.wanted[side]);
-        progressed.push(number);
+    fn data(&mut self, side: usize, (head, number): (Head, u64), bytes: &[u8], is_whole: bool) {
+        let wanted = self.wanted[side];
         let Some(transaction) = self.transaction(number) else { return };
         let frames = transaction.frames_mut(side);
         if frames.kinds.last() != Some(&frame::DATA) {
             frames.take(&head, &[]);
         }
-        let is_of_stream = head.stream != 0;
-        let odd = match is_of_stream {
-            true => {
-                let odd = transaction.half_or_new(side).add_body(bytes, wanted);
-                odd.map(|_| AppEvent::Http2Bomb)
-            }
-            false => Some(AppEvent::Http2DataStreamZero),
-        };
-        odd.into_iter().for_each(|it| self.raise(number, it));
-        if is_whole && head.has(frame::END_STREAM) {
+        if head.stream == 0 {
+            return;
+        }
+        let half = transaction.half_or_new(side);
+        // Behind its end nothing belongs to a file.
+        if half.data == Data::Whole {
+            return;
+        }
+        half.data = Data::Part;
+        let is_bomb = half.add_body(bytes, wanted).is_some();
+        let is_end = is_whole && head.has(frame::END_STREAM);
+        if is_end {
+            half.data = Data::Whole;
+        }
+        if is_bomb {
+            self.raise(side, number, AppEvent::Http2Bomb);
+        }
+        if is_end {
             self.end(number, side);
         }
     }
@@ -349,7 +414,13 @@ impl Connection {
         let message = doh::message(half, side).and_then(|it| dns::parse(&it));
         self.carries_dns |= message.is_some();
         self.dns.extend(message);
-        self.transactions.end(number, false);
+        if let Some(stream) = self.transactions.end(number, false) {
+            if self.ended.len() == ENDED_MAX {
+                let Ended { stream, number, .. } = self.ended.remove(0);
+                self.transactions.forget(stream, number);
+            }
+            self.ended.push(Ended { stream, number, side, is_passed: false });
+        }
     }
 
     /// Messages of DNS that streams have carried since this was asked last.
@@ -359,16 +430,16 @@ impl Connection {
 
     /// What is odd about whom a request is for.
     fn check(&mut self, number: u64, side: usize) {
-        let half = self.transaction(number).and_then(|it| it.half_mut(side));
-        let Some(half) = half.filter(|_| side == 0) else { return };
-        let authority = half.header(b":authority");
-        let differs = matches!((authority, half.header(b"host")), (Some(a), Some(b)) if a != b);
-        let has_user = authority.is_some_and(|it| it.contains(&b'@'));
+        let Some(half) = self.transaction(number).and_then(|it| it.half_mut(side)) else { return };
+        let Some(authority) = half.header(b":authority") else { return };
+        let is_other = |host: &[u8]| !host.eq_ignore_ascii_case(authority);
+        let differs = half.header(b"host").is_some_and(is_other);
+        let has_user = authority.contains(&b'@');
         if differs {
-            self.raise(number, AppEvent::Http2HostMismatch);
+            self.raise(side, number, AppEvent::Http2HostMismatch);
         }
         if has_user {
-            self.raise(number, AppEvent::Http2UserInfo);
+            self.raise(side, number, AppEvent::Http2UserInfo);
         }
     }
 
@@ -391,8 +462,11 @@ impl Connection {
         self.transactions.push(stream, transaction)
     }
 
-    fn raise(&mut self, number: u64, event: AppEvent) {
-        let is_new = self.transaction(number).is_some_and(|it| it.events.raise(event));
+    fn raise(&mut self, side: usize, number: u64, event: AppEvent) {
+        let transaction = self.transaction(number);
+        let is_new = transaction.is_some_and(|it| {
+            it.raise_again(side, event).unwrap_or_else(|| it.events.raise(event))
+        });
         for odd in self.odd.iter_mut().filter(|_| is_new) {
             if !odd.contains(&number) && odd.len() < ODD_MAX {
                 odd.push(number);
@@ -424,20 +498,32 @@ impl Connection {
         numbered.filter_map(told).collect()
     }
 
+    /// What is told of files of which more was to come when the connection ended.
+    pub(crate) fn cut_files(&mut self) -> Vec<Record> {
+        let numbered = self.transactions.iter_mut();
+        let of_sides = numbered.flat_map(|(number, it)| {
+            [0, 1].map(|side| it.take_cut_files(side, number)).into_iter().flatten()
+        });
+        of_sides.collect()
+    }
+
     /// Other rules run from here on.
     pub(crate) fn change_rules(&mut self, successors: &Successors) {
         self.transactions.iter_mut().for_each(|(_, it)| it.change_rules(successors));
     }
 }
 
-/// A frame's payload without its padding; `None`: there is more of that than payload.
+/// A frame's payload without its padding; `None`: there is more of that than payload. Of data that
+/// is all of it then, as Suricata has it.
 fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
     let may_be = matches!(head.kind, frame::DATA | frame::HEADERS | frame::PUSH_PROMISE);
     if !may_be || !head.has(frame::PADDED) {
         return Some(payload);
     }
-    let (length, rest) = payload.split_first()?;
-    rest.get(..rest.len().checked_sub(usize::from(*length))?)
+    let without = payload
+        .split_first()
+        .and_then(|(length, rest)| rest.get(..rest.len().checked_sub(usize::from(*length))?));
+    without.or((head.kind == frame::DATA).then_some(payload))
 }
 
 #[cfg(test)]
@@ -507,7 +593,7 @@ mod tests {
             connection.take(0, &headers, &mut Vec::new());
         }
         assert_eq!(connection.transactions.len(), TRANSACTIONS_MAX + 1);
-        let many = frame(frame::PING, 0, 0, &[0; 8]).repeat(2 * FRESH_MAX);
+        let many = frame(6, 0, 0, &[0; 8]).repeat(2 * FRESH_MAX);
         connection.take(0, &many, &mut Vec::new());
         assert_eq!(connection.transactions.len(), FRESH_MAX);
         let endless = frame(frame::CONTINUATION, 0, 1, &[0; 16_000]);
@@ -579,12 +665,11 @@ mod tests {
     #[test]
     fn what_is_odd_about_frames_is_named() {
         use AppEvent::*;
-        let odd: [(Vec<u8>, AppEvent); 6] = [
-            (frame(99, 0, 1, b""), Http2FrameHeader),
-            (frame(frame::PING, 0, 0, b"1234567"), Http2FrameLength),
+        let odd: [(Vec<u8>, AppEvent); 5] = [
+            (frame(frame::WINDOW_UPDATE, 0, 0, b"123"), Http2FrameLength),
             (frame(frame::DATA, 0, 0, b"a"), Http2DataStreamZero),
-            (frame(frame::DATA, frame::PADDED, 1, b"\x09a"), Http2FrameData),
-            (frame(frame::HEADERS, frame::END_HEADERS, 1, b"\xff"), Http2Header),
+            (frame(frame::HEADERS, frame::PADDED, 1, b"\x09a"), Http2FrameData),
+            (frame(frame::HEADERS, frame::END_HEADERS, 1, b"\x80"), Http2Header),
             (frame(frame::HEADERS, frame::END_HEADERS, 1, b"\x41\x03a@b"), Http2UserInfo),
         ];
         for (bytes, event) in odd {

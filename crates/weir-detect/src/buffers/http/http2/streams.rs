@@ -65,13 +65,21 @@ impl Streams {
     }
 
     /// Nobody says more in it if it was reset, or if both sides said that they end; what a server
-    /// pushes, in streams of even numbers, nobody asks.
-    pub(super) fn end(&mut self, number: u64, is_reset: bool) {
-        let Some(kept) = self.kept.get_mut(&number) else { return };
+    /// pushes, in streams of even numbers, nobody asks. Its stream, if both sides just ended it.
+    pub(super) fn end(&mut self, number: u64, is_reset: bool) -> Option<u32> {
+        let kept = self.kept.get_mut(&number)?;
         let is_asked = kept.transaction.is_complete(0) || kept.stream.is_multiple_of(2);
         let is_over = is_reset || is_asked && kept.transaction.is_complete(1);
         if is_over && kept.stream != 0 && !std::mem::replace(&mut kept.is_over, true) {
             self.over.push_back(number);
+        }
+        kept.transaction.is_over().then_some(kept.stream)
+    }
+
+    /// What comes in that stream from now on belongs to another transaction.
+    pub(super) fn forget(&mut self, stream: u32, number: u64) {
+        if self.of_stream.get(&stream) == Some(&number) {
+            self.of_stream.remove(&stream);
         }
     }
 
@@ -83,7 +91,7 @@ impl Streams {
             let spare = self.idle.pop_front().or_else(|| self.over.pop_front());
             let Some(number) = spare.or_else(|| self.kept.keys().next().copied()) else { break };
             let stream = self.kept.remove(&number).map_or(0, |it| it.stream);
-            self.of_stream.remove(&stream);
+            self.forget(stream, number);
         }
     }
 
