@@ -418,8 +418,8 @@ impl Conversation {
     }
 
     /// What a side said, gaps named, for whoever reads it.
-    pub(crate) fn told(&self, side: usize) -> Vec<u8> {
-        self.streams[side].told()
+    pub(crate) fn told(&self, side: usize, is_whole: bool) -> Vec<u8> {
+        self.streams[side].told(is_whole)
     }
 
     /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that

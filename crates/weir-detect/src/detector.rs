@@ -552,10 +552,16 @@ impl Detector {
         decision
     }
 
-    /// The last bytes of a side's stream of a flow.
-    pub(crate) fn stream(&self, slot: FlowSlot, direction: Direction) -> Option<Vec<u8>> {
+    /// The last bytes of a side's stream of a flow: with `is_whole` those too that the receiver has
+    /// not acknowledged.
+    pub(crate) fn stream(
+        &self,
+        slot: FlowSlot,
+        direction: Direction,
+        is_whole: bool,
+    ) -> Option<Vec<u8>> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        Some(conversation.told(direction.index()))
+        Some(conversation.told(direction.index(), is_whole))
     }
 
     pub(crate) fn as_known(

@@ -497,10 +497,16 @@ impl Stream {
         lets_go
     }
 
-    /// The window and what waits behind it, with words where bytes are missing.
-    pub(crate) fn told(&self) -> Vec<u8> {
+    /// The window and what waits behind it, with words where bytes are missing; without `is_whole`
+    /// only what the receiver has, where something is acknowledged.
+    pub(crate) fn told(&self, is_whole: bool) -> Vec<u8> {
         let mut told = self.window.clone();
         let Some(mut next) = self.next else { return told };
+        let open = self.acknowledged.map_or(0, |it| next.wrapping_sub(it) as i32).max(0) as usize;
+        if !is_whole && open > 0 {
+            told.truncate(told.len().saturating_sub(open));
+            return told;
+        }
         for (known, piece) in self.waiting.iter() {
             let missing = known.wrapping_sub(next);
             if missing > 0 {

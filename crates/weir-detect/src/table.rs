@@ -216,6 +216,11 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.has_failed(it.slot))
     }
 
+    /// Whether a rule lets a packet's flow pass from now on.
+    pub fn is_let_pass(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        self.entries.get(&self.key(packet).0).is_some_and(|it| detector.is_let_pass(it.slot))
+    }
+
     /// Nobody is told of alerts about the packet at hand: they are no alerts of its flow.
     pub fn take_back_alerts(&self, detector: &mut Detector, packet: &Packet<'_>) {
         let slot = self.entries.get(&self.key(packet).0).map(|it| it.slot);
@@ -237,11 +242,17 @@ impl FlowTable {
         detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
     }
 
-    /// The last bytes of the stream that a packet belongs to, of its sender's side.
-    pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+    /// The last bytes of the stream that a packet belongs to, of its sender's side: with `is_whole`
+    /// those too that the receiver has not acknowledged.
+    pub fn stream(
+        &self,
+        detector: &Detector,
+        packet: &Packet<'_>,
+        is_whole: bool,
+    ) -> Option<Vec<u8>> {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
-        detector.stream(entry.slot, entry.direction(from_first))
+        detector.stream(entry.slot, entry.direction(from_first), is_whole)
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,

@@ -66,6 +66,11 @@ impl Detector {
         told.is_some_and(|it| it.application.is_none() && it.has_failed)
     }
 
+    /// Whether a rule lets a flow pass.
+    pub(crate) fn is_let_pass(&self, slot: FlowSlot) -> bool {
+        self.flows.taken(slot).is_some_and(|it| it.is_passed)
+    }
+
     /// The number up to which rules about bytes have looked at a side's stream.
     pub(crate) fn looked_at(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
         self.flows.taken(slot).and_then(|it| self.evaluator.looked_at(it, direction))

@@ -201,11 +201,24 @@ impl Rule {
             && self.texts.is_empty()
     }
 
+    /// Whether nothing but what is spoken decides, and which side speaks; what it puts, and bits of
+    /// hosts, change nothing about that.
+    fn is_of_side(&self) -> bool {
+        let of_side = FlowTest { to_server: self.flow.to_server, ..FlowTest::default() };
+        self.tests.is_empty()
+            && self.buffers.is_empty()
+            && !self.bits.iter().any(BitTest::is_of_each_packet)
+            && self.flow == of_side
+            && self.flow_counts.is_empty()
+            && self.stream_sizes.is_empty()
+            && self.texts.is_empty()
+    }
+
     /// Whether what it does to a packet goes for the rest of the flow: it looked at more than the
     /// packet, or at nothing but addresses and ports.
     pub(crate) fn is_of_flow(&self) -> bool {
         let is_of_application =
-            self.is_of_messages(false) || (self.is_of_application() && self.is_of_ends());
+            self.is_of_messages(false) || (self.is_of_application() && self.is_of_side());
         let is_of_what_is_said = is_of_application || self.is_of_decision();
         is_of_what_is_said || self.is_of_addresses() || self.is_of_ports()
     }

@@ -97,7 +97,9 @@ fn put_vlans(event: &mut Event, record: &FlowRecord) {
 fn put_flow_community_id(event: &mut Event, record: &FlowRecord, seed: Option<u16>) {
     if let Some(seed) = seed {
         let ends = [&record.view.initiator, &record.view.responder];
-        let id = community_id(ends, record.protocol, record.icmp[0], seed);
+        // Messages about a flow's packets are of it, and say nothing of what it is.
+        let icmp = record.icmp[0].filter(|_| matches!(record.protocol, 1 | 58));
+        let id = community_id(ends, record.protocol, icmp, seed);
         event.insert("community_id".into(), id.into());
     }
 }

@@ -344,6 +344,7 @@ impl<W: Write> Look<W> {
         if self.detector.rewritten() > 0 {
             self.forget_rewritten(&packet);
         }
+        self.forget_passed(&packet);
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
         self.is_passed = false;
         self.tell_odd(now, layer, &packet);
@@ -432,6 +433,11 @@ impl<W: Write> Look<W> {
         if is_alone || !layer.has_flow() {
             ["direction", "flow", "flow_id"].iter().for_each(|it| drop(event.remove(*it)));
         }
+        // Ports are the packet's own, and what says that another did not arrive has none.
+        if let Some(flow) = event.get_mut("flow").filter(|_| layer.is_complaint()) {
+            let flow = flow.as_object_mut();
+            flow.map(|it| it.retain(|name, _| !matches!(name.as_str(), "src_port" | "dest_port")));
+        }
         eve::describe(&mut event, self.seen.packets, layer);
         if alert.is_rated {
             // As by Suricata: what becomes of the packet, or would.
@@ -444,7 +450,10 @@ impl<W: Write> Look<W> {
         } else if !self.options.is_inline {
             event["alert"]["action"] = "allowed".into();
         }
-        let own = layer.parsed.payload(layer.bytes);
+        let own = match eve::is_piece(&layer.parsed) {
+            true => &[][..],
+            false => layer.parsed.payload(layer.bytes),
+        };
         let mut stream = None;
         let id = |it: &FlowView| sink::flow_id(it);
         let known = self.flows.view(&self.detector, packet).as_ref().map(id);
@@ -453,10 +462,13 @@ impl<W: Write> Look<W> {
             event.extend(self.noted.clone());
         } else {
             if alert.is_stream {
-                stream = self.flows.stream(&self.detector, packet);
+                // Of a flow that is over nobody acknowledges more.
+                let is_whole = !self.options.waits || layer.source == held::FLOW_TIMEOUT;
+                stream = self.flows.stream(&self.detector, packet, is_whole);
             }
             self.put_marks(&mut event, packet);
-            if alert.application.is_none() && self.options.tells_failed {
+            let is_piece = layer.parsed.fragment.is_some();
+            if alert.application.is_none() && self.options.tells_failed && !is_piece {
                 let has_failed = self.flows.has_failed(&self.detector, packet);
                 has_failed.then(|| event.insert("app_proto".into(), "failed".into()));
             }
@@ -464,6 +476,8 @@ impl<W: Write> Look<W> {
         }
         // Who is in the way tells what the packet has, though it looks at what came before, too.
         let said = stream.as_deref().filter(|_| !self.options.as_ips);
+        let most = self.options.payload_max.unwrap_or(usize::MAX);
+        let said = said.map(|it| &it[..it.len().min(most)]);
         let payload = said.unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
         eve::put_packet(&mut event, layer, self.capture_link);

@@ -61,7 +61,8 @@ pub fn of_packet(time: Time, kind: &str, number: u64, layer: &Layer<'_>) -> Even
 /// What Suricata calls the protocol of a piece of an IPv6 packet.
 const PIECE: &str = "IPv6-Frag";
 
-fn is_piece(parsed: &Parsed) -> bool {
+/// Whether it is a piece of an IPv6 packet.
+pub fn is_piece(parsed: &Parsed) -> bool {
     parsed.network == Network::Ipv6 && parsed.fragment.is_some()
 }
 
@@ -75,6 +76,7 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     event.insert("pkt_src".into(), layer.source.into());
     if is_piece(parsed) && event.contains_key("proto") {
         event.insert("proto".into(), PIECE.into());
+        ["src_port", "dest_port"].iter().for_each(|it| drop(event.remove(*it)));
     }
     if !layer.vlans.ids().is_empty() {
         event.insert("vlan".into(), layer.vlans.ids().into());
@@ -86,7 +88,6 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
             event.insert("icmp_type".into(), kind.into());
             event.insert("icmp_code".into(), code.into());
         }
-        Transport::Esp { spi, .. } => _ = event.insert("spi".into(), spi.into()),
         _ => {}
     }
     if matches!(parsed.network, Network::Ipv4 | Network::Ipv6) {
@@ -102,6 +103,10 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     }
     let rebuilt = std::iter::successors(Some(layer), |it| it.outer).filter(|it| it.is_rebuilt());
     let depth = layer.depth.saturating_sub(rebuilt.count());
+    // Alerts alone say what carried their packet, as with Suricata.
+    if event.get("event_type").is_none_or(|it| it != "alert") {
+        return;
+    }
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
     if let (Some(outer), true) = (outermost, layer.source != "wire/pcap") {
         let [source, destination] = ends(&outer.parsed);
@@ -253,11 +258,13 @@ pub fn arp_object(layer: &Layer<'_>) -> Option<Value> {
     arp.is_ipv4_over_ethernet().then(|| object("ethernet", macs, [arp.sender_ip, arp.target_ip]))
 }
 
-/// Adds the payload that was looked at.
+/// Adds the payload that was looked at, if there is one.
 pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
-    event.insert("payload".into(), Base64::encode_string(payload).into());
+    if !payload.is_empty() {
+        event.insert("payload".into(), Base64::encode_string(payload).into());
+        event.insert("payload_printable".into(), printable(payload).into());
+    }
     event.insert("payload_length".into(), payload.len().into());
-    event.insert("payload_printable".into(), printable(payload).into());
     event.insert("stream".into(), u8::from(is_stream).into());
 }
 

@@ -7,9 +7,11 @@ use std::net::IpAddr;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use weir_detect::RuleSet;
+use weir_detect::alert::End;
+use weir_store::sink::eve_record;
 
 use super::case::Case;
-use super::run::{eve, is_yes, settings, text, types};
+use super::run::{community_seed, eve, has_ja3, is_yes, settings, text, types};
 use crate::read::events::EVENT_KINDS;
 
 /// What the settings of one test ask for.
@@ -30,6 +32,12 @@ pub(super) struct Dress {
     /// What rules say of themselves, by their generators and numbers.
     rules: HashMap<(u64, u64), Told>,
     forwarded: Option<Forwarded>,
+    /// The seed of Community IDs, where events have them.
+    community_seed: Option<u16>,
+    has_ja3: bool,
+    has_alerts: bool,
+    /// Alerts tell what their rule has for `metadata`, and with that of files.
+    has_rule_metadata: bool,
 }
 
 /// What alerts tell of their rule (`metadata.rule` of `alert`).
@@ -75,10 +83,20 @@ impl Dress {
                 overwrites: it.get("mode").is_some_and(|it| it == "overwrite"),
                 is_reverse: it.get("deployment").is_none_or(|it| it != "forward"),
             }),
+            community_seed: community_seed(case),
+            has_ja3: has_ja3(case),
+            has_alerts: of_alerts("enabled").is_none_or(is_yes),
+            has_rule_metadata: of_alerts("metadata").is_none_or(|it| match it.get("rule") {
+                Some(rule) => rule.get("metadata").is_none_or(is_yes),
+                None => it.is_object() || is_yes(it),
+            }),
         })
     }
 
-    pub(super) fn put(&self, events: &mut [Value]) {
+    pub(super) fn put(&self, events: &mut Vec<Value>) {
+        if !self.has_alerts {
+            events.retain(|it| it["event_type"] != "alert");
+        }
         events.iter_mut().filter_map(Value::as_object_mut).for_each(|it| self.put_on(it));
     }
 
@@ -91,6 +109,14 @@ impl Dress {
         }
         if !self.has_metadata {
             event.remove("metadata");
+        }
+        if let Some(id) = self.community_seed.and_then(|it| community_id(event, it)) {
+            event.insert("community_id".into(), id.into());
+        }
+        if !self.has_ja3
+            && let Some(tls) = event.get_mut("tls").and_then(Value::as_object_mut)
+        {
+            ["ja3", "ja3s"].iter().for_each(|it| drop(tls.remove(*it)));
         }
         // Suricata counts here what a kernel or a card lets by, and reading captures has neither.
         let flow = event.get_mut("flow").and_then(|it| it.get_mut("bypassed"));
@@ -120,7 +146,13 @@ impl Dress {
         if let Some(http) = event.get_mut("http").and_then(Value::as_object_mut) {
             http.retain(|name, _| !self.bodies_left_out.contains(name));
         }
+        if !self.has_rule_metadata {
+            event.remove("files");
+        }
         let Some(alert) = event.get_mut("alert").and_then(Value::as_object_mut) else { return };
+        if !self.has_rule_metadata {
+            alert.remove("metadata");
+        }
         let number = |name: &str| alert.get(name).and_then(Value::as_u64).unwrap_or_default();
         let Some(told) = self.rules.get(&(number("gid"), number("signature_id"))) else { return };
         if let Some(raw) = &told.raw {
@@ -164,7 +196,7 @@ fn left_out(metadata: Option<&Value>) -> Vec<&'static str> {
     const OTHERS: [&str; 7] = ["alert", "anomaly", "arp", "drop", "flow", "netflow", "stats"];
     let mut names = Vec::new();
     if !is_on("app-layer") {
-        names.push("files");
+        names.extend(["ts_progress", "tc_progress"]);
         names.extend(EVENT_KINDS.iter().filter(|it| !OTHERS.contains(it)));
     }
     if !is_on("flow") {
@@ -229,6 +261,26 @@ fn link(system: &str, name: &str) -> String {
         _ => "",
     };
     format!("{place}{name}")
+}
+
+/// The Community ID of an event's flow between ports; other events have theirs, or none.
+fn community_id(event: &Map<String, Value>, seed: u16) -> Option<String> {
+    let protocol = match event.get("proto")?.as_str()? {
+        "TCP" => 6,
+        "UDP" => 17,
+        "SCTP" => 132,
+        _ => return None,
+    };
+    event.get("flow_id")?;
+    let end = |address: &str, port: &str| {
+        let address = match event.get(address)?.as_str()?.parse().ok()? {
+            IpAddr::V4(it) => it.to_ipv6_mapped().octets(),
+            IpAddr::V6(it) => it.octets(),
+        };
+        Some(End { address, port: u16::try_from(event.get(port)?.as_u64()?).ok()? })
+    };
+    let ends = [end("src_ip", "src_port")?, end("dest_ip", "dest_port")?];
+    Some(eve_record::community_id([&ends[0], &ends[1]], protocol, None, seed))
 }
 
 impl Forwarded {

@@ -26,6 +26,10 @@ use crate::rules::{self, classes, yaml};
 
 /// Alerts of a packet that Suricata tells, unless it is told otherwise.
 const ALERTS_OF_PACKET_MAX: usize = 15;
+/// Settings that ask for more than so many are passed over.
+const ALERTS_SET_MAX: usize = 255;
+/// What of a stream an alert has, unless settings say otherwise.
+const PAYLOAD_BUFFER: usize = 4096;
 
 /// What came of a run.
 pub(super) struct Run {
@@ -217,11 +221,10 @@ fn options(case: &Case) -> Options {
     let usual = Anomalies { applayer: true, ..Anomalies::default() };
     let mut events = Events { anomaly: usual, drops: false, ..Events::default() };
     let eve = eve(case);
-    let seed = eve.and_then(|it| it.get("community-id-seed")).and_then(Value::as_u64);
-    events.applications.tls = Some(usual_tls(case, true));
+    events.applications.tls = Some(usual_tls(true));
     events.applications.dns = dns(None, case);
     events.ethernet = eve.and_then(|it| it.get("ethernet")).is_some_and(is_yes);
-    events.community_seed = Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default());
+    events.community_seed = Some(community_seed(case).unwrap_or_default());
     let types = types(case);
     if let Some(types) = &types {
         choose(&mut events, case, types);
@@ -270,9 +273,11 @@ fn options(case: &Case) -> Options {
         alerts_max: case
             .setting("packet-alert-max")
             .and_then(|it| it.parse().ok())
+            .filter(|it| *it <= ALERTS_SET_MAX)
             .or(Some(ALERTS_OF_PACKET_MAX)),
         bypass_depth: stream_depth(case).filter(|_| case.is_on("stream.bypass", false)),
         stream_depth: stream_depth(case),
+        payload_max: Some(payload_max(types.as_deref())),
         drops_invalid: case.is_inline && case.is_on("stream.drop-invalid", true),
         looks_into_encrypted: encryption(case, "full"),
         bypasses_encrypted: encryption(case, "bypass"),
@@ -340,6 +345,13 @@ pub(super) fn settings<'t>(
     name: &str,
 ) -> Option<&'t Value> {
     types?.iter().find_map(|it| it.get(kind)?.get(name))
+}
+
+/// Bytes of a stream that an alert tells, at most: the buffer for them ends with a zero.
+fn payload_max(types: Option<&[Value]>) -> usize {
+    let set = settings(types, "alert", "payload-buffer-size").map(yaml::word);
+    let buffer = set.and_then(|it| usize::try_from(size(&it)?).ok());
+    buffer.unwrap_or(PAYLOAD_BUFFER).saturating_sub(1)
 }
 
 /// Digests of all files, by `force-hash`.
@@ -564,7 +576,7 @@ fn applications(case: &Case, types: &[Value]) -> Applications {
     let custom: Option<Vec<String>> =
         custom.map(|it| it.iter().filter_map(Value::as_str).map(str::to_owned).collect());
     let is_extended = tls.is_some_and(|it| it.get("extended").is_some_and(is_yes));
-    let tls = custom.unwrap_or_else(|| usual_tls(case, is_extended));
+    let tls = custom.unwrap_or_else(|| usual_tls(is_extended));
     let dns = dns(types.iter().find_map(|it| it.get("dns")), case);
     Applications { kinds: Some(kinds), tls: Some(tls), dns, is_http2_apart: true }
 }
@@ -593,13 +605,27 @@ fn dns(settings: Option<&Value>, case: &Case) -> DnsMessages {
     }
 }
 
-/// Fields of `tls` where none are named: JA3 where it is asked for.
-fn usual_tls(case: &Case, is_extended: bool) -> Vec<String> {
-    let with_ja3 = case.is_on("app-layer.protocols.tls.ja3-fingerprints", false);
+/// The seed of Community IDs, where they are asked for.
+pub(super) fn community_seed(case: &Case) -> Option<u16> {
+    let eve = eve(case).filter(|it| it.get("community-id").is_some_and(is_yes))?;
+    let seed = eve.get("community-id-seed").and_then(Value::as_u64);
+    Some(seed.and_then(|it| it.try_into().ok()).unwrap_or_default())
+}
+
+/// Fields of `tls` where none are named.
+fn usual_tls(is_extended: bool) -> Vec<String> {
     let basic = ["subject", "issuer", "session_resumed"];
     let all = USUAL_TLS.iter().filter(|it| is_extended || basic.contains(it));
-    let wanted = all.filter(|it| with_ja3 || !it.starts_with("ja3"));
-    wanted.map(|it| (*it).to_owned()).collect()
+    all.map(|it| (*it).to_owned()).collect()
+}
+
+/// Whether JA3 is told of TLS: by a setting, or because a rule asks.
+pub(super) fn has_ja3(case: &Case) -> bool {
+    let asks = |it: &PathBuf| fs::read(it).is_ok_and(|it| it.windows(3).any(|it| it == b"ja3"));
+    match case.setting("app-layer.protocols.tls.ja3-fingerprints").as_deref() {
+        None | Some("auto") => case.rules.iter().any(asks),
+        Some(set) => matches!(set, "yes" | "true" | "on"),
+    }
 }
 
 pub(super) fn is_yes(value: &Value) -> bool {

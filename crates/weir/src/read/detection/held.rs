@@ -143,9 +143,10 @@ impl<W: Write> Look<W> {
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet, false));
         self.late_texts = texts_of(&told);
+        // All alerts of a packet say to whom it is answered.
+        let all: Vec<Alert> = told.iter().chain(&*alerts).cloned().collect();
         for alert in &told {
-            let fate = (Decision::Pass, std::slice::from_ref(alert));
-            self.alert(alert, layer, packet, fate);
+            self.alert(alert, layer, packet, (Decision::Pass, &all));
         }
     }
 
@@ -181,9 +182,11 @@ impl<W: Write> Look<W> {
             return;
         }
         let side = usize::from(to_server != is_own);
-        let is_of_side = transaction.progress[1 - side] == now.progress[1 - side];
+        let has_changed = [0, 1].map(|it| transaction.progress[it] != now.progress[it]);
         transaction.progress[side] = now.progress[side];
-        if !is_own || is_of_side {
+        // What of its own side nobody has acknowledged is not told.
+        let is_of_side = if is_own { !has_changed[1 - side] } else { has_changed[side] };
+        if is_of_side {
             Arc::make_mut(&mut transaction.objects)[0] = object.clone();
         }
         // Nobody knows the parts of a form that was let go.
@@ -241,6 +244,18 @@ impl<W: Write> Look<W> {
         for mut one in self.odd.remove(&flow).unwrap_or_default() {
             one.event.remove("pcap_cnt");
             self.push_late(one.event, vlans);
+        }
+    }
+
+    /// Of a flow that a rule lets pass, alerts of rules behind that one wait in vain.
+    pub(super) fn forget_passed(&mut self, packet: &Packet<'_>) {
+        let Some(by) = self.detector.passed_by() else { return };
+        if !self.flows.is_let_pass(&self.detector, packet) {
+            return;
+        }
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
+            held.retain(|it| it.alert.rule <= by);
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Options {
     pub http_custom: Vec<String>,
     /// Of HTTP, what was asked of whom by what is told, and not how (`extended: no`).
     pub http_brief: bool,
+    /// Bytes of a stream that an alert tells, at most, where that is bounded.
+    pub payload_max: Option<usize>,
     /// The folder of sets that rules change; none is written where there is none.
     pub datasets: Option<PathBuf>,
 }
