@@ -224,7 +224,7 @@ fn dialects_of_version_1_are_chosen_from_what_was_offered() {
         head
     };
     let offer = [head(0x72, 0), b"\0\x0c\0\x02NT LM 0.12\0".to_vec()].concat();
-    let choice = [head(0x72, 0x80), b"\x01\0\0\0\0".to_vec()].concat();
+    let choice = [head(0x72, 0x80), [&[17, 0, 0][..], &[0; 34]].concat()].concat();
     let said = said(&[(0, record(&offer)), (1, record(&choice))]);
     let object = &said.records[0].objects[0].1;
     assert_eq!(object.value("dialect"), Some(&"NT LM 0.12".into()));
