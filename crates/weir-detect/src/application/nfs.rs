@@ -224,7 +224,7 @@ impl Written {
         // Who wrote is not told.
         let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
         let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-        let told = FileTold { name: Some(&call.name), size, digests, side: 0, range: None };
+        let told = FileTold { name: call.file_name(), size, digests, side: 0, range: None };
         said.records.push(Record::file(call.number, objects.clone(), &told));
         Record { kind: "nfs", number: Some(call.number), objects, side: None }
     }
@@ -265,7 +265,8 @@ impl Nfs {
         let handle = if has_file { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
         let is_more = version == 3 && procedure == WRITE && self.is_written(&handle);
         let number = self.count;
-        self.count += u64::from(!is_more);
+        // To Suricata what asks for a file to be kept is no transaction.
+        self.count += u64::from(!is_more && (version, procedure) != (3, COMMIT));
         let call = Call {
             number,
             identifier,
@@ -443,7 +444,7 @@ impl Nfs {
             content.finish(said.wanted);
             let (size, digests) = (content.size, content.digests());
             unit.whole_file(size, digests);
-            let told = FileTold { name: Some(&call.name), size, digests, side: 1, range: None };
+            let told = FileTold { name: call.file_name(), size, digests, side: 1, range: None };
             let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
             said.records.push(Record::file(call.number, objects, &told));
         }
@@ -476,6 +477,11 @@ impl Call {
         unit.number(Field::NfsVersion, self.version);
         unit.number(Field::NfsProcedure, self.procedure);
         unit
+    }
+
+    /// The name of its file, if that is known.
+    fn file_name(&self) -> Option<&[u8]> {
+        Some(self.name.as_slice()).filter(|it| !it.is_empty())
     }
 
     /// Answers to it are not told of.
@@ -561,6 +567,8 @@ fn credentials(xdr: &mut Xdr<'_>) -> Option<(&'static str, Object)> {
             let object = Object::default().with("machine_name", machine);
             ("UNIX", object.with("uid", user).with("gid", group))
         }
+        2 => ("SHORT", Object::default()),
+        3 => ("DH", Object::default()),
         6 => ("GSS", Object::default()),
         _ => ("UNKNOWN", Object::default()),
     })

@@ -5,15 +5,9 @@
 //! Each case is a connection of two requests. `testdata/judged/http.tsv` has Suricata's answers.
 //! Where Suricata is installed it is asked again.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
 
-use crate::applications::{frames, suricata_in, write_capture};
-use crate::verify::verified;
+use crate::judged_told::Judged;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "POST"];
 const STATUSES: [&str; 8] =
@@ -171,76 +165,24 @@ fn cases() -> Vec<(String, String)> {
     cases
 }
 
-/// What is told of each connection, by its place: with which of its packets, and what.
-fn told(eve: &str, first: &[u64]) -> BTreeMap<usize, String> {
-    let mut told: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for line in eve.lines() {
-        let event: Value = serde_json::from_str(line).unwrap();
-        let ports = [&event["src_port"], &event["dest_port"]].map(|it| it.as_u64().unwrap_or(0));
-        let Some(place) = ports[0].max(ports[1]).checked_sub(40_000) else { continue };
-        let place = usize::try_from(place).unwrap();
-        let packet =
-            event["pcap_cnt"].as_u64().map_or("end".into(), |it| (it - first[place]).to_string());
-        let what = match event["event_type"].as_str().unwrap() {
-            "anomaly" => event["anomaly"]["event"].as_str().unwrap().to_owned(),
-            "http" => {
-                let names = ["http_method", "url", "protocol", "status", "status_string", "length"];
-                let text = |it: &&str| match &event["http"][*it] {
-                    Value::String(text) => text.clone(),
-                    Value::Null => "-".into(),
-                    other => other.to_string(),
-                };
-                names.iter().map(text).collect::<Vec<_>>().join(" ")
-            }
-            _ => continue,
-        };
-        told.entry(place).or_default().push(format!("{packet} {what}"));
+/// What is odd, and what is told of a request and its response.
+fn tell(event: &Value) -> Option<String> {
+    match event["event_type"].as_str()? {
+        "anomaly" => Some(event["anomaly"]["event"].as_str()?.to_owned()),
+        "http" => {
+            let names = ["http_method", "url", "protocol", "status", "status_string", "length"];
+            let text = |it: &&str| match &event["http"][*it] {
+                Value::String(text) => text.clone(),
+                Value::Null => "-".into(),
+                other => other.to_string(),
+            };
+            Some(names.iter().map(text).collect::<Vec<_>>().join(" "))
+        }
+        _ => None,
     }
-    told.into_iter()
-        .map(|(place, mut what)| {
-            what.sort();
-            (place, what.join(", "))
-        })
-        .collect()
-}
-
-fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/judged/http.tsv")
 }
 
 #[test]
 fn requests_and_responses_are_told_as_by_suricata() {
-    let text = fs::read_to_string(file()).unwrap_or_default();
-    let kept: BTreeMap<&str, &str> = text.lines().filter_map(|it| it.split_once('\t')).collect();
-    let scratch = tempfile::tempdir().unwrap();
-    let (mut packets, mut first) = (Vec::new(), Vec::new());
-    let cases = cases();
-    for (place, (_, conversation)) in cases.iter().enumerate() {
-        first.push(packets.len() as u64);
-        let port = 40_000 + place;
-        packets.extend(frames(&format!("tcp 80 from {port}\n{conversation}")));
-    }
-    write_capture(&scratch.path().join("in.pcap"), &packets);
-    let test = "args: [-k none]\nchecks:\n- shell:\n    args: cp eve.json $TEST_DIR\n";
-    for (name, text) in [("test.yaml", test), ("suricata.yaml", YAML), ("test.rules", "")] {
-        fs::write(scratch.path().join(name), text).unwrap();
-    }
-    let mut wrong = [String::new(), String::new()];
-    let mut compare = |who: usize, eve: &str| {
-        let found = told(eve, &first);
-        for (place, (name, _)) in cases.iter().enumerate() {
-            let found = found.get(&place).map_or("", String::as_str);
-            if kept.get(&**name).copied() != Some(found) {
-                writeln!(wrong[who], "{name}\t{found}").unwrap();
-            }
-        }
-    };
-    if let Some(eve) = suricata_in("judged-http", scratch.path(), "") {
-        compare(0, &eve);
-    }
-    assert_eq!(verified(scratch.path())["passed"], 1);
-    compare(1, &fs::read_to_string(scratch.path().join("eve.json")).unwrap());
-    let [theirs, ours] = wrong;
-    assert!(theirs.is_empty() && ours.is_empty(), "Suricata:\n{theirs}\nweir:\n{ours}");
-    assert_eq!(kept.len(), cases.len(), "one answer for each case");
+    Judged { name: "http", port: 80, yaml: YAML, cases: cases(), tell: &tell }.judge();
 }

@@ -23,8 +23,10 @@ const FILE_STEP: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) identifier: u128,
-    /// Empty: nobody has seen it opened, or it is its share's root.
+    /// Empty of its share's root, too.
     pub(super) name: Vec<u8>,
+    /// It was seen opened.
+    is_known: bool,
     pub(super) pipe: Option<Box<Pipe>>,
     /// What is written to it, and read.
     pub(super) moved: [Option<Box<Moved>>; 2],
@@ -60,7 +62,7 @@ impl Smb {
         // Its client did not wait to be told that it is open.
         if let Some(file) = known.filter(|it| is_pipe && it.pipe.is_some()) {
             file.pipe.iter_mut().for_each(|it| it.is_told = Pipe::of(&name).is_told);
-            file.name = name;
+            (file.name, file.is_known) = (name, true);
             return;
         }
         self.close(identifier, said);
@@ -71,6 +73,7 @@ impl Smb {
             identifier,
             pipe: is_pipe.then(|| Box::new(Pipe::of(&name))),
             name,
+            is_known: true,
             moved: [None, None],
             version: head.version,
             is_closing: false,
@@ -169,6 +172,7 @@ impl Smb {
         }
         let name = self.related.clone().filter(|_| identifier == RELATED);
         self.open(identifier, name.unwrap_or_default(), head, said);
+        self.files.last_mut().into_iter().for_each(|it| it.is_known = false);
         self.files.len() - 1
     }
 
@@ -260,10 +264,11 @@ impl File {
 
     /// Its name as a transaction tells it, and as a file's.
     fn told_name(&self, side: usize) -> (&[u8], Option<&[u8]>) {
-        let is_old = self.version == 1;
+        // Whose name Suricata makes up.
+        let has_none = (side == 0) == (self.version == 1);
         match (self.name.as_slice(), side) {
-            (b"", side) if (side == 0) != is_old => (b"", None),
-            (b"", _) => (b"<unknown>", Some(b"<unknown>")),
+            (b"", _) if has_none && !self.is_known => (b"<unknown>", Some(b"<unknown>")),
+            (b"", _) => (b"", None),
             // Who writes in the record that opens it has no name for it yet.
             (name, 0) if self.identifier == RELATED => (&name[..0], None),
             (name, _) => (name, Some(name)),

@@ -385,7 +385,12 @@ impl Smb {
     fn postpone(&mut self, head: &Head) {
         let name = |it: &Head| (it.key, it.command);
         let request = self.waiting.iter_mut().find(|it| name(&it.head) == name(head));
-        request.into_iter().for_each(|it| it.is_pending = true);
+        let Some(request) = request else { return };
+        request.is_pending = true;
+        if let Asked::Pipe(file) = request.asked {
+            let file = self.files.iter_mut().find(|it| it.identifier == file);
+            file.and_then(|it| it.pipe.as_mut()).into_iter().for_each(|it| it.postpone());
+        }
     }
 
     /// An answer, with what it tells.
@@ -454,7 +459,7 @@ fn put_owner(object: &mut Object, asked: &Head, answer: Option<&Head>) {
         (1, _, Some(answer)) => (answer.session, answer.tree),
         (1, ..) => (asked.session, asked.tree),
         (_, two::NEGOTIATE, _) => (0, 0),
-        (_, two::SESSION_SETUP, Some(answer)) => (answer.session, asked.tree),
+        (_, two::SESSION_SETUP, Some(answer)) => (answer.session, answer.tree),
         (_, two::TREE_CONNECT, Some(answer)) if answer.status == 0 => (asked.session, answer.tree),
         (_, two::TREE_CONNECT, _) => (asked.session, 0),
         _ => (asked.session, asked.tree),

@@ -129,23 +129,7 @@ fn asked(
             }
             told.put("client_dialects", smb.offered.iter().collect::<Vec<_>>());
         }
-        SESSION_SETUP => {
-            let lengths = match words.len() {
-                24 => LITTLE.word(words, 14).map(usize::from),
-                26 => Some(
-                    usize::from(LITTLE.word(words, 14)?) + usize::from(LITTLE.word(words, 16)?),
-                ),
-                _ => None,
-            };
-            let length = lengths.unwrap_or_default();
-            session::describe(body.bytes.get(..length)?, unit, &mut told);
-            let mut at = length;
-            if words.len() == 26 {
-                // Account and domain stand before.
-                at = body.text(body.text(at)?.1)?.1;
-            }
-            told.put("request", native(body, at)?);
-        }
+        SESSION_SETUP => log_in(body, unit, &mut told)?,
         TREE_CONNECT => {
             let length = usize::from(LITTLE.word(words, 6)?);
             let (name, end) = body.text(length)?;
@@ -188,6 +172,25 @@ fn asked(
         _ => {}
     }
     Some((told, asked))
+}
+
+/// Who logs in, and what runs there.
+fn log_in(body: &Body<'_>, unit: &mut Unit, told: &mut Object) -> Option<()> {
+    let words = body.words;
+    let lengths = match words.len() {
+        24 => LITTLE.word(words, 14).map(usize::from),
+        26 => Some(usize::from(LITTLE.word(words, 14)?) + usize::from(LITTLE.word(words, 16)?)),
+        _ => None,
+    };
+    let length = lengths.unwrap_or_default();
+    session::describe(body.bytes.get(..length)?, unit, told);
+    let mut at = length;
+    if words.len() == 26 {
+        // Account and domain stand before.
+        at = body.text(body.text(at)?.1)?.1;
+    }
+    told.put("request", native(body, at)?);
+    Some(())
 }
 
 /// Where in a file bytes are read or written; the upper half stands at `high`, if it is there.

@@ -30,6 +30,8 @@ struct Waiting {
     number: u64,
     /// What begins its `smb`.
     head: Head,
+    /// It will be answered later.
+    is_pending: bool,
 }
 heap_size!(Waiting { head });
 
@@ -58,8 +60,14 @@ impl Pipe {
         if self.waiting.len() == WAITING_MAX {
             self.waiting.remove(0);
         }
-        self.waiting.push(Waiting { call, number, head: head.clone() });
+        self.waiting.push(Waiting { call, number, head: head.clone(), is_pending: false });
         (self.waiting.len() - 1, true)
+    }
+
+    /// The newest call will be answered later.
+    pub(super) fn postpone(&mut self) {
+        let newest = self.waiting.iter_mut().find(|it| Some(it.call) == self.newest);
+        newest.into_iter().for_each(|it| it.is_pending = true);
     }
 
     /// Calls that nobody answered, with what waited for it.
@@ -146,6 +154,7 @@ impl Smb {
     /// What is told of a call: with a status, once it has one.
     fn call_object(&self, waiting: &Waiting, call: &Call, status: Option<u32>) -> Object {
         let mut object = self.object(&waiting.head, waiting.number);
+        let status = status.or(waiting.is_pending.then_some(names::STATUS_PENDING));
         names::put_status(&mut object, status);
         object
             .with("session_id", waiting.head.session)
