@@ -129,7 +129,7 @@ const SMTP: [&[u8]; 6] = [b"EHLO ", b"HELO ", b"EHLO\r", b"HELO\r", b"MAIL FROM:
 fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
     let is_client = side == 0;
     Some(match bytes {
-        [_, _, _, _, 0xff | 0xfe, b'S', b'M', b'B', ..] => Protocol::Smb,
+        [_, _, _, _, 0xfd..=0xff, b'S', b'M', b'B', ..] => Protocol::Smb,
         // Clients of POP3 begin with a word of FTP's too.
         _ if port == 110 && is_client && begins(bytes, &[b"USER ", b"CAPA", b"AUTH", b"APOP "]) => {
             Protocol::Pop3

@@ -1,8 +1,8 @@
 //! DCE/RPC over TCP and UDP (C706 s12.5, s12.6).
 
 use super::Parser;
-use super::rpc::{Call, Order, Progress, Rpc, identifier, identifier_text, kind_name};
-use super::unit::{Record, Said, Unit};
+use super::rpc::{Call, Order, Progress, Rpc, identifier, identifier_text};
+use super::unit::{Record, Said, TEXT_LEN_MAX, Unit};
 use crate::heap::heap_size;
 use crate::rule::{Buffer, Field, Protocol};
 use crate::value::Object;
@@ -11,61 +11,92 @@ use crate::value::Object;
 #[derive(Debug)]
 pub(crate) struct Dcerpc {
     rpc: Rpc,
+    /// Answers that nobody asked for: they are told when all ends.
+    lost: Vec<Call>,
 }
 
 impl Default for Dcerpc {
     fn default() -> Self {
-        Self { rpc: Rpc::of_connection() }
+        Self { rpc: Rpc::of_connection(), lost: Vec::new() }
     }
 }
-heap_size!(Dcerpc { rpc });
+heap_size!(Dcerpc { rpc, lost });
 
 impl Parser for Dcerpc {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let lost = &mut self.lost;
         self.rpc.take(side, bytes, &mut |rpc, Progress { call, is_done }| {
             let mut unit = Unit::new(Protocol::Dcerpc, call.number);
             rpc.fill(&call, side, &mut unit);
-            let object = object(&call);
+            let object = call.object(false);
             unit.tells("dcerpc", object.clone());
-            if is_done {
-                said.records.push(Record::new("dcerpc", call.number, object));
-            }
             said.units.push(unit);
+            if is_done && call.was_asked() {
+                said.records.push(Record::new("dcerpc", call.number, object));
+            } else if is_done && lost.len() < WAITING_MAX {
+                lost.push(call);
+            }
         });
         said.has_failed |= self.rpc.is_broken;
     }
 
     fn end(&mut self, said: &mut Said) {
-        for call in self.rpc.take_waiting() {
-            said.records.push(Record::new("dcerpc", call.number, object(&call)));
+        for call in self.rpc.take_waiting().into_iter().chain(std::mem::take(&mut self.lost)) {
+            said.records.push(Record::new("dcerpc", call.number, call.object(false)));
         }
     }
 }
 
-/// EVE's `dcerpc` of a connection's call: a fault counts as no reply.
-fn object(call: &Call) -> Object {
-    let mut object = Object::default();
-    for (name, value) in call.object(false).iter() {
-        let is_fault = name == "response" && *value == "FAULT".into();
-        object.put(name.to_owned(), if is_fault { "UNREPLIED".into() } else { value.clone() });
-    }
-    object
-}
-
 /// Bytes of a datagram's header.
 const HEAD_LEN: usize = 80;
-/// Datagrams that wait for an answer, at most.
+/// Calls that wait for an answer, and answers that nobody asked for, at most.
 const WAITING_MAX: usize = 64;
+/// Kinds of datagrams that are read (C706 s12.1).
+const REQUEST: u8 = 0;
+const RESPONSE: u8 = 2;
+/// Flags: a part of a message; its last.
+const LAST: u8 = 2;
+const PART: u8 = 4;
 
 /// A request by datagrams, and its answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Request {
     number: u64,
     activity: [u8; 16],
     sequence: u32,
-    object: Object,
+    /// Of both sides: parts that came, what they hold as far as it is kept, and how much it was.
+    parts: [u32; 2],
+    stubs: [Vec<u8>; 2],
+    sizes: [u64; 2],
+    /// The request's last part came.
+    is_whole: bool,
 }
-heap_size!(Request { object });
+heap_size!(Request { stubs });
+
+impl Request {
+    fn object(&self) -> Object {
+        let of_side = |object: Object, side: usize| {
+            object.with("frag_cnt", self.parts[side]).with("stub_data_size", self.sizes[side])
+        };
+        let has = |side: usize| self.parts[side] > 0;
+        // Suricata does not read what is called.
+        let request = of_side(Object::default().with("opnum", 0_u8), 0);
+        let mut object = Object::default().with("request", "REQUEST").with("req", request);
+        object.put("response", if has(1) { "RESPONSE" } else { "UNREPLIED" });
+        object.put_some("res", has(1).then(|| of_side(Object::default(), 1)));
+        object.put("activityuuid", identifier_text(&self.activity));
+        object.put("seqnum", self.sequence);
+        object.put("rpc_version", "4.0");
+        object
+    }
+
+    fn add(&mut self, side: usize, stub: &[u8], size: usize) {
+        self.parts[side] += 1;
+        self.sizes[side] += size as u64;
+        let room = TEXT_LEN_MAX.saturating_sub(self.stubs[side].len());
+        self.stubs[side].extend_from_slice(&stub[..stub.len().min(room)]);
+    }
+}
 
 /// Requests by datagrams.
 #[derive(Debug, Default)]
@@ -77,66 +108,78 @@ heap_size!(Datagrams { waiting });
 
 impl Parser for Datagrams {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        let Some((head, body)) = bytes.split_at_checked(HEAD_LEN) else {
+        let parts = bytes.split_at_checked(HEAD_LEN);
+        let read = parts.and_then(|(head, body)| self.datagram(side, head, body, said));
+        if read.is_none() {
             said.has_failed = true;
-            return;
-        };
+            for it in std::mem::take(&mut self.waiting) {
+                said.records.push(Record::new("dcerpc", it.number, it.object()));
+            }
+        }
+    }
+
+    // What nobody answered is not told.
+    fn end(&mut self, _: &mut Said) {}
+}
+
+impl Datagrams {
+    fn datagram(&mut self, side: usize, head: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
         let order = Order { is_little: head[4] & 0x10 != 0 };
-        let (Some(interface), Some(activity)) =
-            (identifier(head, 24, order), identifier(head, 40, order))
-        else {
-            return;
-        };
-        let version = order.long(head, 60).unwrap_or_default();
-        let sequence = order.long(head, 64).unwrap_or_default();
-        let operation = order.word(head, 68).unwrap_or_default();
-        let place =
-            self.waiting.iter().position(|it| it.activity == activity && it.sequence == sequence);
-        let size = Object::default().with("frag_cnt", 1_u8).with("stub_data_size", body.len());
-        let mut unit = Unit::new(Protocol::Dcerpc, self.count);
-        unit.number(Field::DcerpcOpnum, operation);
+        let interface = identifier(head, 24, order)?;
+        let activity = identifier(head, 40, order)?;
+        let (version, sequence) = (order.long(head, 60)?, order.long(head, 64)?);
+        let mut unit = Unit::new(Protocol::Dcerpc, self.count.saturating_sub(1));
+        unit.number(Field::DcerpcOpnum, order.word(head, 68)?);
         unit.text(Buffer::DcerpcStub, body);
         unit.is_little = order.is_little;
         let version = u16::try_from(version & 0xffff).unwrap_or_default().to_be_bytes();
         unit.text(Buffer::DcerpcInterface, &[&interface[..], &version, &[1]].concat());
-        let mut object = match place {
-            Some(place) => {
-                let request = self.waiting.remove(place);
-                unit.number = request.number;
-                request.object
-            }
-            None => {
-                self.count += 1;
-                Object::default()
-            }
-        };
-        if side == 0 {
-            object.put("request", kind_name(head[1]));
-            let mut request = Object::default().with("opnum", operation);
-            size.iter().for_each(|(name, value)| request.put(name.to_owned(), value.clone()));
-            object.put("req", request);
-        } else {
-            object.put("response", kind_name(head[1]));
-            object.put("res", size);
-        }
-        object.put("activityuuid", identifier_text(&activity));
-        object.put("seqnum", sequence);
-        object.put("rpc_version", "4.0");
-        unit.tells("dcerpc", object.clone());
-        if side == 0 && self.waiting.len() < WAITING_MAX {
-            let number = unit.number;
-            self.waiting.push(Request { number, activity, sequence, object });
+        let size = usize::from(order.word(head, 74)?);
+        if !matches!(head[1], REQUEST | RESPONSE) || size > body.len() {
+            unit.is_aside = true;
             said.units.push(unit);
-        } else {
-            said.message(unit, 0);
+            return None;
         }
+        let is_last = head[2] & PART == 0 || head[2] & LAST != 0;
+        let Some(place) = self.place_of(side, activity, sequence) else {
+            // What nobody asked for is not told.
+            unit.is_aside = true;
+            said.units.push(unit);
+            return Some(());
+        };
+        let request = &mut self.waiting[place];
+        request.add(side, body, size);
+        unit.number = request.number;
+        if request.parts[side] > 1 {
+            unit.text(Buffer::DcerpcStub, &request.stubs[side]);
+        }
+        unit.tells("dcerpc", request.object());
+        request.is_whole |= is_last;
+        if side == 1 && is_last {
+            self.waiting.remove(place);
+            said.message(unit, 0);
+        } else {
+            said.units.push(unit);
+        }
+        Some(())
     }
 
-    fn end(&mut self, said: &mut Said) {
-        for it in std::mem::take(&mut self.waiting) {
-            let object = it.object.with("response", "UNREPLIED");
-            said.records.push(Record::new("dcerpc", it.number, object));
+    /// Where the request stands that a datagram belongs to.
+    fn place_of(&mut self, side: usize, activity: [u8; 16], sequence: u32) -> Option<usize> {
+        let is_meant = |it: &Request| {
+            it.activity == activity && it.sequence == sequence && (side == 1 || !it.is_whole)
+        };
+        let known = self.waiting.iter().position(is_meant);
+        if known.is_some() || side == 1 {
+            return known;
         }
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.remove(0);
+        }
+        let number = self.count;
+        self.count += 1;
+        self.waiting.push(Request { number, activity, sequence, ..Request::default() });
+        Some(self.waiting.len() - 1)
     }
 }
 
@@ -205,9 +248,31 @@ mod tests {
         let (mut dcerpc, mut said) = (bound(), Said::default());
         dcerpc.take(0, &message(0, 2, b"\0\0\0\0\0\0\x0f\0stub"), &mut said);
         dcerpc.take(1, &message(3, 2, &[0; 16]), &mut said);
-        let object = &said.records[0].objects[0].1;
+        assert!(said.records.is_empty(), "it is told when all ends");
+        dcerpc.end(&mut said);
+        let object = &said.records[1].objects[0].1;
         assert_eq!(object.value("response"), Some(&"UNREPLIED".into()));
         assert!(object.value("res").is_none());
+    }
+
+    #[test]
+    fn parts_of_datagrams_are_joined_and_looked_at() {
+        let part = |kind: u8, flags: u8, stub: &[u8]| {
+            let mut head = [0; HEAD_LEN];
+            (head[0], head[1], head[2], head[4]) = (4, kind, flags, 0x10);
+            head[74] = stub.len() as u8;
+            [&head[..], stub].concat()
+        };
+        let (mut datagrams, mut said) = (Datagrams::default(), Said::default());
+        datagrams.take(0, &part(REQUEST, PART, b"one"), &mut said);
+        datagrams.take(0, &part(REQUEST, PART | LAST, b"two"), &mut said);
+        let last = said.units.last().unwrap();
+        assert!(last.each(Buffer::DcerpcStub, &mut |it| it == b"onetwo"));
+        datagrams.take(1, &part(RESPONSE, 0, b"result"), &mut said);
+        let [told] = &said.records[..] else { panic!("{said:?}") };
+        let request = told.objects[0].1.value("req").unwrap();
+        let expected = Object::default().with("opnum", 0_u8).with("frag_cnt", 2_u32);
+        assert_eq!(*request, expected.with("stub_data_size", 6_u64).into());
     }
 
     #[test]

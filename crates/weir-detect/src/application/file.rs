@@ -73,6 +73,11 @@ impl Content {
         self.ahead.is_empty()
     }
 
+    /// How many bytes came, those that wait included.
+    pub(crate) fn size_in_all(&self) -> u64 {
+        self.ahead.iter().fold(self.size, |size, it| size.saturating_add(it.1.len() as u64))
+    }
+
     /// Takes in what waits: nothing comes any more.
     pub(crate) fn finish(&mut self, wanted: FileDigests) {
         while !self.ahead.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::file::Content;
-use super::unit::{FileTold, Record, Said, Unit};
+use super::unit::{FileState, FileTold, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
@@ -75,8 +75,8 @@ pub(crate) struct Nfs {
     files: Vec<(Vec<u8>, Vec<u8>)>,
     /// Files that clients write.
     written: Vec<Written>,
-    /// Files that they read, by their handles.
-    read: Vec<(Vec<u8>, Content)>,
+    /// Files that they read.
+    read: Vec<Reading>,
     count: u64,
     /// Of the record at hand not all is looked into.
     is_cut: bool,
@@ -92,6 +92,17 @@ struct Written {
 }
 heap_size!(Written { call, content });
 
+/// A file that is read: a transaction from its first call on.
+#[derive(Debug)]
+struct Reading {
+    call: Call,
+    content: Content,
+    pieces: u32,
+    /// Its last piece came.
+    is_over: bool,
+}
+heap_size!(Reading { call, content });
+
 /// A call that waits for its answer.
 #[derive(Clone, Debug)]
 struct Call {
@@ -106,6 +117,8 @@ struct Call {
     at: u64,
     credentials: Object,
     kind: &'static str,
+    /// It goes on with the transaction of another.
+    is_more: bool,
 }
 heap_size!(Call { handle, name, rename, credentials });
 
@@ -197,15 +210,33 @@ impl Parser for Nfs {
 
     fn end(&mut self, said: &mut Said) {
         let calls = std::mem::take(&mut self.waiting);
-        let mut records: Vec<_> = calls.into_iter().filter_map(Call::unanswered).collect();
+        let mut records: Vec<_> = calls.into_iter().filter_map(|it| it.unanswered(0)).collect();
         for written in std::mem::take(&mut self.written) {
             records.push(written.end(said));
+        }
+        for reading in std::mem::take(&mut self.read).into_iter().filter(|it| !it.is_over) {
+            records.extend(reading.end());
         }
         // What is left of datagrams is not told of, as with Suricata.
         if self.held.is_some() {
             records.sort_by_key(|it| it.number);
             said.records.append(&mut records);
         }
+    }
+}
+
+impl Reading {
+    /// What is told of a file whose last piece did not come.
+    fn end(self) -> Vec<Record> {
+        let Self { call, content, pieces, .. } = self;
+        let (number, name) = (call.number, call.file_name().map(<[u8]>::to_vec));
+        let (size, digests) = (content.size, content.digests());
+        let told = FileTold { name: name.as_deref(), size, digests, side: 1, range: None };
+        let told_of = call.unanswered(pieces);
+        let file = told_of
+            .as_ref()
+            .map(|it| Record::file_in(FileState::Truncated, number, it.objects.clone(), &told));
+        [told_of, file].into_iter().flatten().collect()
     }
 }
 
@@ -224,7 +255,7 @@ impl Written {
         // Who wrote is not told.
         let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
         let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-        let told = FileTold { name: Some(&call.name), size, digests, side: 0, range: None };
+        let told = FileTold { name: call.file_name(), size, digests, side: 0, range: None };
         said.records.push(Record::file(call.number, objects.clone(), &told));
         Record { kind: "nfs", number: Some(call.number), objects, side: None }
     }
@@ -264,8 +295,11 @@ impl Nfs {
         let has_file = is_of_file(version, procedure);
         let handle = if has_file { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
         let is_more = version == 3 && procedure == WRITE && self.is_written(&handle);
-        let number = self.count;
-        self.count += u64::from(!is_more);
+        let first = if version == 3 && procedure == READ { self.reader_of(&handle) } else { None };
+        let is_more = is_more || first.is_some();
+        let number = first.unwrap_or(self.count);
+        // To Suricata what asks for a file to be kept is no transaction.
+        self.count += u64::from(!is_more && (version, procedure) != (3, COMMIT));
         let call = Call {
             number,
             identifier,
@@ -277,6 +311,7 @@ impl Nfs {
             at: if version == 3 && procedure == READ { xdr.wide().unwrap_or(0) } else { 0 },
             credentials,
             kind,
+            is_more: first.is_some(),
         };
         if version == 3 && procedure == WRITE {
             self.write(call, xdr, said);
@@ -328,6 +363,14 @@ impl Nfs {
 
     fn is_written(&self, handle: &[u8]) -> bool {
         self.written.iter().any(|it| it.call.handle == handle)
+    }
+
+    /// The transaction that reads a file.
+    fn reader_of(&self, handle: &[u8]) -> Option<u64> {
+        let read = self.read.iter().filter(|it| !it.is_over).map(|it| &it.call);
+        let reads = |it: &&Call| it.version == 3 && it.procedure == READ;
+        let mut calls = read.chain(self.waiting.iter().filter(reads));
+        calls.find(|it| it.handle == handle).map(|it| it.number)
     }
 
     /// More of a file.
@@ -386,68 +429,77 @@ impl Nfs {
         let mut unit = call.unit();
         // Even if it was denied, as with Suricata.
         let rpc = call.rpc("ACCEPTED");
-        let mut object = call.object(Some(status.map_or("OK".to_owned(), status_name)));
+        let object = call.object(Some(status.map_or("OK".to_owned(), status_name)));
+        let mut objects = vec![("rpc", rpc), ("nfs", object)];
+        // What reads on is told with the last piece of its file.
+        let mut is_told = !call.is_quiet() && !call.is_more;
         if call.version == 3 && call.procedure == READ && status == Some(0) {
-            self.read(&call, xdr, &rpc, (&mut object, &mut unit), said);
+            let is_last = self.read(&call, xdr, (&mut objects, &mut unit), said);
+            is_told = is_last.unwrap_or(is_told);
         }
-        if call.is_quiet() {
-            return Some(());
+        if is_told {
+            let record = Record::new("nfs", call.number, Object::default()).from(1);
+            said.records.push(Record { objects: objects.clone(), ..record });
         }
-        let mut record = Record::new("nfs", call.number, object.clone()).from(1);
-        record.objects.insert(0, ("rpc", rpc.clone()));
-        said.records.push(record);
-        unit.tells("rpc", rpc);
-        unit.tells("nfs", object);
-        said.units.push(unit);
+        if !call.is_quiet() {
+            objects.into_iter().for_each(|(name, object)| unit.tells(name, object));
+            said.units.push(unit);
+        }
         Some(())
     }
 
-    /// What came of a file that is read; it is told of with its last piece.
+    /// What came of a file that is read; whether it is the last piece, with which it is told.
     fn read(
         &mut self,
         call: &Call,
         mut xdr: Xdr<'_>,
-        rpc: &Object,
-        (object, unit): (&mut Object, &mut Unit),
+        (objects, unit): (&mut Vec<(&'static str, Object)>, &mut Unit),
         said: &mut Said,
-    ) -> Option<()> {
+    ) -> Option<bool> {
         if xdr.number()? == 1 {
             xdr.pass(84)?;
         }
         let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
         let (length, data) = xdr.data()?;
-        let place = self.read.iter().position(|it| it.0 == call.handle);
-        let place = place.unwrap_or_else(|| {
-            if self.read.len() == READ_MAX {
-                self.read.remove(0);
-            }
-            self.read.push((call.handle.clone(), Content::default()));
-            self.read.len() - 1
-        });
         let passed = self.passed(length, data);
-        self.read[place].1.add_at(call.at, (data, passed), said.wanted);
+        let reading = self.reading_of(call);
+        reading.pieces += 1;
+        reading.content.add_at(call.at, (data, passed), said.wanted);
         unit.text(Buffer::FileName, &call.name);
-        self.read[place].1.stretches().for_each(|it| unit.text(Buffer::FileData, it));
+        reading.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
         let chunks = Object::default()
             .with("first", true)
             .with("last", is_last)
             .with("last_xid", call.identifier)
-            .with("chunks", 1_u8);
-        object.put("read", chunks);
+            .with("chunks", reading.pieces);
+        objects[0].1 = reading.call.rpc("ACCEPTED");
+        objects[1].1.put("read", chunks);
         if is_last {
-            let mut content = self.read[place].1.clone();
             // Answers overtake each other: what lies before may come yet.
-            if content.is_whole() {
-                self.read.remove(place);
-            }
+            reading.is_over = true;
+            let mut content = reading.content.clone();
             content.finish(said.wanted);
             let (size, digests) = (content.size, content.digests());
             unit.whole_file(size, digests);
-            let told = FileTold { name: Some(&call.name), size, digests, side: 1, range: None };
-            let objects = vec![("rpc", rpc.clone()), ("nfs", object.clone())];
-            said.records.push(Record::file(call.number, objects, &told));
+            let told = FileTold { name: call.file_name(), size, digests, side: 1, range: None };
+            said.records.push(Record::file(call.number, objects.clone(), &told));
         }
-        Some(())
+        Some(is_last)
+    }
+
+    /// The file that a call reads.
+    fn reading_of(&mut self, call: &Call) -> &mut Reading {
+        self.read.retain(|it| !(it.is_over && it.content.is_whole()));
+        let place = self.read.iter().position(|it| it.call.handle == call.handle);
+        let place = place.unwrap_or_else(|| {
+            if self.read.len() == READ_MAX {
+                self.read.remove(0);
+            }
+            let (call, content) = (call.clone(), Content::default());
+            self.read.push(Reading { call, content, pieces: 0, is_over: false });
+            self.read.len() - 1
+        });
+        &mut self.read[place]
     }
 
     /// The handle that an answer gives of the file that was named.
@@ -478,14 +530,19 @@ impl Call {
         unit
     }
 
+    /// The name of its file, if that is known.
+    fn file_name(&self) -> Option<&[u8]> {
+        Some(self.name.as_slice()).filter(|it| !it.is_empty())
+    }
+
     /// Answers to it are not told of.
     fn is_quiet(&self) -> bool {
         self.version < 4 && matches!(self.procedure, GETATTR | COMMIT)
     }
 
     /// What is told of it once its flow ends without an answer.
-    fn unanswered(mut self) -> Option<Record> {
-        if self.is_quiet() || self.version > 3 {
+    fn unanswered(mut self, pieces: u32) -> Option<Record> {
+        if self.is_quiet() || self.version > 3 || self.is_more {
             return None;
         }
         if self.procedure == LOOKUP {
@@ -497,7 +554,7 @@ impl Call {
                 .with("first", true)
                 .with("last", false)
                 .with("last_xid", 0_u8)
-                .with("chunks", 0_u8);
+                .with("chunks", pieces);
             object.put("read", chunks);
         }
         let mut record = Record::new("nfs", self.number, object).from(1);
@@ -561,6 +618,8 @@ fn credentials(xdr: &mut Xdr<'_>) -> Option<(&'static str, Object)> {
             let object = Object::default().with("machine_name", machine);
             ("UNIX", object.with("uid", user).with("gid", group))
         }
+        2 => ("SHORT", Object::default()),
+        3 => ("DH", Object::default()),
         6 => ("GSS", Object::default()),
         _ => ("UNKNOWN", Object::default()),
     })

@@ -29,8 +29,9 @@ struct Interface {
     /// In the order in which it is written.
     identifier: [u8; 16],
     version: [u16; 2],
-    /// It was asked for by the first fragment of a message.
+    /// It was asked for by the first fragment of a message, and by the first message.
     is_of_first: bool,
+    is_of_bind: bool,
     /// What the server said to it, and why.
     result: Option<[u16; 2]>,
 }
@@ -45,9 +46,10 @@ pub(crate) struct Call {
     context: u16,
     operation: Option<u16>,
     fragments: [u32; 2],
-    /// Bytes of arguments and results, as far as they are kept, and of all of it.
+    /// Bytes of arguments and results, as far as they are kept.
     stubs: [Vec<u8>; 2],
-    sizes: [u64; 2],
+    /// How many came, with the object that is called, and with who vouches for it.
+    lengths: [u64; 2],
     /// Where what the newest fragment brought begins.
     newest: [usize; 2],
     version: [u8; 2],
@@ -128,8 +130,19 @@ impl Rpc {
         std::mem::take(&mut self.calls)
     }
 
+    /// A call that will not be answered.
+    pub(crate) fn forget(&mut self, identifier: u32) -> Option<Call> {
+        let place = self.calls.iter().position(|it| it.identifier == identifier)?;
+        Some(self.calls.remove(place))
+    }
+
     fn message(&mut self, side: usize, bytes: &[u8], order: Order) -> Option<Progress> {
         let (kind, flags) = (bytes[2], bytes[3]);
+        let is_known = matches!(kind, REQUEST | RESPONSE | BIND | BIND_ACK | ALTER | ALTER_ACK);
+        // Over TCP others are no messages for Suricata, a fault no answer.
+        if self.is_of_connection && !is_known {
+            return None;
+        }
         let identifier = order.long(bytes, 12)?;
         let place = self
             .calls
@@ -160,10 +173,15 @@ impl Rpc {
                 call.operation = order.word(bytes, 22);
                 let from = if flags & 0x80 != 0 { REQUEST_LEN + 16 } else { REQUEST_LEN };
                 call.add(0, bytes.get(from..end).unwrap_or_default());
+                call.lengths[0] += bytes.len().saturating_sub(REQUEST_LEN) as u64;
             }
             RESPONSE => {
                 let from = if self.is_of_connection { HEAD_LEN } else { REQUEST_LEN };
                 call.add(1, bytes.get(from..end).unwrap_or_default());
+                call.lengths[1] += bytes.len().saturating_sub(from) as u64;
+                if self.is_of_connection {
+                    call.bound.clone_from(&self.interfaces);
+                }
             }
             BIND | ALTER => self.bind(place, bytes, order),
             BIND_ACK | ALTER_ACK => self.answer(place, bytes, order),
@@ -180,6 +198,7 @@ impl Rpc {
         for _ in 0..count {
             let Some(mut interface) = interface(bytes, at, order) else { return };
             interface.is_of_first = bytes[3] & 1 != 0;
+            interface.is_of_bind = bytes[2] == BIND;
             let kinds = usize::from(bytes[at + 2]);
             at += 24 + 20 * kinds;
             self.calls[place].bound.push(interface.clone());
@@ -240,10 +259,14 @@ impl Rpc {
 
 impl Call {
     fn add(&mut self, side: usize, stub: &[u8]) {
-        self.sizes[side] += stub.len() as u64;
         self.newest[side] = self.stubs[side].len();
         let room = TEXT_LEN_MAX.saturating_sub(self.stubs[side].len());
         self.stubs[side].extend_from_slice(&stub[..stub.len().min(room)]);
+    }
+
+    /// Whether its request came.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.kinds[0].is_some()
     }
 
     /// EVE's `dcerpc`; in SMB the operation stands outside of the request.
@@ -251,15 +274,21 @@ impl Call {
         let is_call = self.kinds[0] == Some(REQUEST);
         let mut object = Object::default();
         let name = |side: usize| self.kinds[side].map(kind_name);
-        object.put_some("request", name(0));
+        object.put("request", name(0).unwrap_or("REQUEST_LOST"));
         let of_side = |side: usize| {
             Object::default()
                 .with("frag_cnt", self.fragments[side])
-                .with("stub_data_size", self.sizes[side])
+                .with("stub_data_size", self.lengths[side])
         };
-        if !self.bound.is_empty() {
-            let bound = self.bound.iter().map(|it| it.object(is_in_smb, is_call));
-            object.put("interfaces", bound.collect::<Vec<_>>());
+        // Suricata tells what was bound first, and what the call is for.
+        let is_told = |it: &&Interface| match is_call {
+            true => it.context == self.context && (it.is_of_bind || !is_in_smb),
+            false => it.is_of_bind,
+        };
+        let bound = self.bound.iter().filter(is_told).map(|it| it.object(is_in_smb, is_call));
+        let bound: Vec<_> = bound.collect();
+        if !bound.is_empty() {
+            object.put("interfaces", bound);
         }
         if self.kinds[0] == Some(REQUEST) {
             let mut request = Object::default();
@@ -289,11 +318,15 @@ impl Interface {
         let mut object = Object::default()
             .with("uuid", identifier_text(&self.identifier))
             .with("version", format!("{major}.{minor}"));
-        if let Some([result, reason]) = self.result.filter(|_| !(is_in_smb && is_call)) {
-            object.put("ack_result", result);
-            if is_in_smb {
-                object.put("ack_reason", reason);
+        match self.result {
+            Some(_) if is_in_smb && is_call => {}
+            // In SMB Suricata tells both bytes of the result.
+            Some([result, _]) if is_in_smb => {
+                object.put("ack_result", result & 0xff);
+                object.put("ack_reason", result >> 8);
             }
+            Some([result, _]) => object.put("ack_result", result),
+            None => {}
         }
         object
     }
@@ -323,6 +356,7 @@ fn interface(bytes: &[u8], at: usize, order: Order) -> Option<Interface> {
         identifier: identifier(bytes, at + 4, order)?,
         version: [order.word(bytes, at + 20)?, order.word(bytes, at + 22)?],
         is_of_first: false,
+        is_of_bind: false,
         result: None,
     })
 }
@@ -347,7 +381,7 @@ impl Order {
 
 /// As EVE spells them.
 pub(crate) fn kind_name(kind: u8) -> &'static str {
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 21] = [
         "REQUEST",
         "PING",
         "RESPONSE",
@@ -368,6 +402,7 @@ pub(crate) fn kind_name(kind: u8) -> &'static str {
         "SHUTDOWN",
         "CO_CANCEL",
         "ORPHANED",
+        "RTS",
     ];
     NAMES.get(usize::from(kind)).copied().unwrap_or("UNKNOWN")
 }

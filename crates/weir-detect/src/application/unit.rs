@@ -32,6 +32,8 @@ pub(crate) struct Unit {
     /// Files were told of with units before it.
     pub(crate) had_files: bool,
     pub(crate) events: AppEvents,
+    /// It belongs to no transaction: rules alone hear of what is odd about it.
+    pub(crate) is_aside: bool,
     /// What alerts tell of it, by the names of EVE's objects.
     pub(crate) objects: Arc<Objects>,
     /// Files that its side sends with it, as alerts tell of them.
@@ -63,6 +65,7 @@ impl Unit {
             is_little: false,
             had_files: false,
             events: AppEvents::default(),
+            is_aside: false,
             objects: Arc::default(),
             files: Vec::new(),
         }

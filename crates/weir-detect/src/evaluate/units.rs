@@ -29,7 +29,10 @@ impl Evaluator {
         let message = Message::Unit(unit);
         self.gather(scene, message, None);
         let events = unit.events.as_slice();
-        let new = flow.new_events(events, unit.number);
+        let mut new = flow.new_events(events, unit.number);
+        if unit.is_aside {
+            new.clear();
+        }
         self.gather_odd(scene, (events, &new), Some(unit.number));
         self.settle(scene);
         let (side, number) = (scene.direction.index(), unit.number);

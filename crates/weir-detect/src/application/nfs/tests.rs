@@ -55,6 +55,21 @@ fn what_is_read_lies_where_it_lies_in_its_file_in_whatever_order_it_comes() {
 }
 
 #[test]
+fn a_file_that_is_read_is_one_transaction_that_is_told_with_its_last_piece() {
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    let pieces = [reading(1, 0, b"evil", false), reading(2, 4, b"file", true)];
+    for (side, bytes) in pieces.iter().flatten() {
+        nfs.take(*side, bytes, &mut said);
+    }
+    let [file, told] = &said.records[..] else { panic!("{said:?}") };
+    assert_eq!(file.objects.last().unwrap().1.value("size"), Some(&8_u64.into()));
+    assert_eq!((told.number, nfs.count), (Some(0), 1));
+    assert_eq!(told.objects[0].1.value("xid"), Some(&1_u32.into()));
+    let chunks = Object::default().with("first", true).with("last", true).with("last_xid", 2_u32);
+    assert_eq!(told.objects[1].1.value("read"), Some(&chunks.with("chunks", 2_u32).into()));
+}
+
+#[test]
 fn how_long_a_file_is_is_told_where_it_is_to_be_kept() {
     let size = |stable: u8| {
         let place = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, stable, 0, 0, 0, 4];

@@ -1,21 +1,24 @@
 //! SMB, versions 1 to 3 (MS-CIFS, MS-SMB, MS-SMB2): shares, files, who logs in, and DCE/RPC over
 //! pipes.
 
+mod file;
+mod names;
 mod one;
+mod pipe;
 mod session;
 mod two;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::file::Content;
-use super::rpc::{Order, Progress, Rpc};
-use super::unit::{FileState, FileTold, Record, Said, Unit};
+use super::rpc::Order;
+use super::unit::{FileState, Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::{HeapSize, heap_size};
 use crate::rule::{Buffer, Field, Protocol};
-use crate::value::{Object, text};
+use crate::value::Object;
+use file::File;
 
 /// The order of bytes of every number.
 const LITTLE: Order = Order { is_little: true };
@@ -37,13 +40,8 @@ const TREES_MAX: usize = 64;
 const MOVED_MAX: u32 = 16 << 20;
 /// A side says what only the other may.
 const ASTRAY: [AppEvent; 2] = [AppEvent::SmbResponseToServer, AppEvent::SmbRequestToClient];
-/// Pieces of a file ahead of others, and their bytes, at most; more are odd (Suricata's limits).
-const AHEAD_MAX: usize = 64;
-const AHEAD_LEN_MAX: u64 = 64 << 20;
-const QUEUE_SIZE: [AppEvent; 2] = [AppEvent::SmbWriteQueueSize, AppEvent::SmbReadQueueSize];
-const QUEUE_COUNT: [AppEvent; 2] = [AppEvent::SmbWriteQueueCount, AppEvent::SmbReadQueueCount];
-/// A file is looked at again when it has grown by so much.
-const FILE_STEP: usize = 16 * 1024;
+/// Bytes before what is encrypted (MS-SMB2 s2.2.41).
+const TRANSFORM_LEN: usize = 52;
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -57,6 +55,8 @@ pub(crate) struct Smb {
     is_flooded: bool,
     trees: Vec<Tree>,
     files: Vec<File>,
+    /// Calls of pipes that were closed before they were answered, and their transactions.
+    unanswered_calls: Vec<(u64, Object)>,
     /// Who speaks.
     side: usize,
     /// Places in the record that a side has begun of which the bytes are missing.
@@ -70,7 +70,7 @@ pub(crate) struct Smb {
     /// Of the record at hand not all is looked into.
     is_cut: bool,
 }
-heap_size!(Smb { held, offered, waiting, trees, files, related });
+heap_size!(Smb { held, offered, waiting, trees, files, unanswered_calls, related });
 
 /// A request, and what is told of it.
 #[derive(Debug, Default)]
@@ -82,6 +82,8 @@ struct Request {
     asked: Asked,
     /// Whether it is a transaction of its own.
     is_told: bool,
+    /// It will be answered later.
+    is_pending: bool,
 }
 heap_size!(Request { head, object, asked });
 
@@ -94,8 +96,12 @@ enum Asked {
     File(Vec<u8>),
     /// Of which file, and from where.
     Read(u128, u64),
+    /// More of a file than it may.
+    TooMuch(u128),
     Close(u128),
+    /// A call over a pipe that is a transaction of its own; and one that is none.
     Pipe(u128),
+    Transceive(u128),
     /// Another name for a file, or its end.
     Change,
 }
@@ -104,7 +110,7 @@ impl HeapSize for Asked {
     fn heap_size(&self) -> usize {
         match self {
             Self::Tree(name) | Self::File(name) => name.heap_size(),
-            Self::Other | Self::Read(..) | Self::Close(_) | Self::Pipe(_) | Self::Change => 0,
+            _ => 0,
         }
     }
 }
@@ -117,35 +123,6 @@ struct Tree {
     is_pipe: bool,
 }
 heap_size!(Tree { name });
-
-/// A file that is open, or a pipe.
-#[derive(Debug)]
-struct File {
-    identifier: u128,
-    name: Vec<u8>,
-    rpc: Option<Box<Rpc>>,
-    share: Vec<u8>,
-    session: u64,
-    tree: u32,
-    /// Calls that wait for an answer: theirs, their transaction's number, and the command.
-    calls: Vec<(u32, u64, String)>,
-    /// The number of the transaction that moves it, and who sends it, once it moves.
-    moved: Option<(u64, usize)>,
-    content: Content,
-    looked_at: usize,
-    version: u8,
-    /// Where what was written last ends.
-    end: u64,
-    /// Up to where it lies together, and pieces ahead of that.
-    together: u64,
-    ahead: Vec<(u64, u64)>,
-    /// It was told that there are too many of them.
-    is_scattered: bool,
-    /// Its client is closing it; and rules have looked at all of it.
-    is_closing: bool,
-    is_over: bool,
-}
-heap_size!(File { name, rpc, share, calls, content, ahead });
 
 /// What a header says that records tell.
 #[derive(Clone, Debug, Default)]
@@ -184,7 +161,7 @@ impl Parser for Smb {
         }
         self.side = side;
         self.held[side].add_from(bytes, HEAD_LEN - 1, |it| {
-            it.windows(HEAD_LEN).position(|it| matches!(it, [0, .., 0xff | 0xfe, b'S', b'M', b'B']))
+            it.windows(HEAD_LEN).position(|it| matches!(it, [0, .., 0xfc..=0xff, b'S', b'M', b'B']))
         });
         if self.held[side].is_lost() {
             return;
@@ -222,8 +199,13 @@ impl Parser for Smb {
             said.records.push(Record::new("smb", it.number, object));
         }
         for mut file in std::mem::take(&mut self.files) {
-            file.content.finish(said.wanted);
-            self.tell_file(&file, said);
+            for side in [0, 1] {
+                self.tell_file(&file, side, FileState::Truncated, said);
+            }
+            self.tell_calls_later(file.pipe.take());
+        }
+        for (number, object) in std::mem::take(&mut self.unanswered_calls) {
+            said.records.push(Record::new("smb", number, object));
         }
     }
 }
@@ -266,8 +248,11 @@ impl Smb {
             [0xff, b'S', b'M', b'B', ..] => one::message(self, side, record, said),
             [0xfe, b'S', b'M', b'B', ..] => two::messages(self, side, record, said),
             // Encrypted, or compressed.
-            [0xfd | 0xfc, b'S', b'M', b'B', ..] => Some(()),
-            _ => return self.odd(AppEvent::SmbMalformed, said),
+            [0xfd, b'S', b'M', b'B', ..] if record.len() >= TRANSFORM_LEN => Some(()),
+            [0xfc, b'S', b'M', b'B', ..] => Some(()),
+            [0xfd, b'S', b'M', b'B', ..] => None,
+            [_, b'S', b'M', b'B', ..] => return self.odd(AppEvent::SmbMalformed, said),
+            _ => None,
         };
         if read.is_none() {
             self.odd(AppEvent::SmbMalformed, said);
@@ -275,11 +260,21 @@ impl Smb {
         }
     }
 
-    /// Tells of something odd about a message that is perhaps no transaction.
+    /// Something odd about a message that is perhaps no transaction: it is told with the newest one
+    /// that goes on. Without any, rules alone hear of it.
     fn odd(&self, event: AppEvent, said: &mut Said) {
-        let mut unit = self.unit();
+        let going_on = self.waiting.iter().filter(|it| it.is_told).map(|it| it.number);
+        let newest = going_on.chain(self.files.iter().flat_map(File::numbers)).max();
+        let mut unit = newest.map_or_else(|| self.aside(), |it| Unit::new(Protocol::Smb, it));
         unit.odd(event);
         said.units.push(unit);
+    }
+
+    /// What rules look at, and nothing is told of.
+    fn aside(&self) -> Unit {
+        let mut unit = Unit::new(Protocol::Smb, self.count.saturating_sub(1));
+        unit.is_aside = true;
+        unit
     }
 
     /// Whether a message may not move so many bytes.
@@ -308,9 +303,9 @@ impl Smb {
             Asked::Change => true,
             _ => head.is_told(),
         };
-        let number = self.count;
+        let number = self.number_of(head);
         if is_told {
-            self.count += 1;
+            self.count = self.count.max(number + 1);
         } else if !unit.has_texts() {
             // Nobody asks about what only moves bytes.
             let head = head.clone();
@@ -318,7 +313,9 @@ impl Smb {
         }
         unit.number = number;
         unit.number(Field::SmbVersion, head.version);
-        let request = Request { head: head.clone(), number, object: told, asked, is_told };
+        let head_told = head.clone();
+        let request =
+            Request { head: head_told, number, object: told, asked, is_told, is_pending: false };
         let object = self.asked_object(&request);
         unit.tells("smb", object.clone());
         said.units.push(unit);
@@ -328,11 +325,18 @@ impl Smb {
         }
     }
 
+    /// The number of a request's transaction: who negotiates again goes on with the first.
+    fn number_of(&mut self, head: &Head) -> u64 {
+        let negotiates = |it: &Head| it.version > 1 && it.command == 0;
+        let place = self.waiting.iter().position(|it| negotiates(head) && negotiates(&it.head));
+        place.and_then(|it| self.waiting.remove(it)).map_or(self.count, |it| it.number)
+    }
+
     /// What a request told.
     fn asked_object(&self, request: &Request) -> Object {
         let mut object = self.object(&request.head, request.number);
-        object.put("session_id", request.head.session);
-        object.put("tree_id", request.head.tree);
+        names::put_status(&mut object, request.is_pending.then_some(names::STATUS_PENDING));
+        put_owner(&mut object, &request.head, None);
         request.object.iter().for_each(|(name, value)| object.put(name.to_owned(), value.clone()));
         object
     }
@@ -342,13 +346,13 @@ impl Smb {
         let mut object = self.asked_object(request);
         match &request.asked {
             Asked::Tree(name) => {
-                object.put("share", text(name));
+                object.put("share", told_text(name));
                 if request.head.version > 1 {
                     object.put("share_type", "UNKNOWN");
                 }
             }
             Asked::File(_) => nothing_opened(&mut object),
-            _ if object.value("client_guid").is_some() => object.put("server_guid", ""),
+            _ if object.value("client_dialects").is_some() => object.put("server_guid", ""),
             _ => {}
         }
         object
@@ -370,6 +374,25 @@ impl Smb {
         self.waiting.remove(place)
     }
 
+    /// The request of version 1 that version 2 answers (MS-SMB2 s3.3.5.3).
+    fn upgraded(&mut self) -> Option<Request> {
+        let negotiates = |it: &Head| it.version == 1 && it.command == one::NEGOTIATE.into();
+        let place = self.waiting.iter().position(|it| negotiates(&it.head))?;
+        self.waiting.remove(place)
+    }
+
+    /// A server says that it will answer later.
+    fn postpone(&mut self, head: &Head) {
+        let name = |it: &Head| (it.key, it.command);
+        let request = self.waiting.iter_mut().find(|it| name(&it.head) == name(head));
+        let Some(request) = request else { return };
+        request.is_pending = true;
+        if let Asked::Pipe(file) = request.asked {
+            let file = self.files.iter_mut().find(|it| it.identifier == file);
+            file.and_then(|it| it.pipe.as_mut()).into_iter().for_each(|it| it.postpone());
+        }
+    }
+
     /// An answer, with what it tells.
     fn answer(
         &mut self,
@@ -379,15 +402,15 @@ impl Smb {
         said: &mut Said,
     ) {
         if !request.is_told {
+            unit.is_aside = true;
+            said.units.extend(Some(unit).filter(|it| !it.events.as_slice().is_empty()));
             return;
         }
         unit.number = request.number;
         unit.number(Field::SmbVersion, head.version);
-        let mut object = self.object(head, request.number);
-        object.put("status", two::status_name(head.status));
-        object.put("status_code", format!("{:#x}", head.status));
-        object.put("session_id", head.session);
-        object.put("tree_id", head.tree);
+        let mut object = self.object(&request.head, request.number);
+        names::put_status(&mut object, Some(head.status));
+        put_owner(&mut object, &request.head, Some(head));
         for (name, value) in request.object.iter().chain(told.iter()) {
             object.put(name.to_owned(), value.clone());
         }
@@ -407,242 +430,6 @@ impl Smb {
         }
         self.trees.push(Tree { identifier, name, is_pipe });
     }
-
-    fn open(&mut self, identifier: u128, name: Vec<u8>, head: &Head, said: &mut Said) {
-        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
-        let is_pipe = tree.is_some_and(|it| it.is_pipe);
-        let known = self.files.iter_mut().find(|it| it.identifier == identifier);
-        // Its client did not wait to be told that it is open.
-        if let Some(file) = known.filter(|it| is_pipe && it.rpc.is_some()) {
-            file.name = name;
-            return;
-        }
-        self.close(identifier, said);
-        let tree = self.trees.iter().find(|it| it.identifier == head.tree);
-        if self.files.len() == FILES_MAX {
-            self.files.remove(0);
-        }
-        let rpc = is_pipe.then(Box::default);
-        self.files.push(File {
-            identifier,
-            name,
-            rpc,
-            share: tree.map(|it| it.name.clone()).unwrap_or_default(),
-            session: head.session,
-            tree: head.tree,
-            calls: Vec::new(),
-            moved: None,
-            content: Content::default(),
-            looked_at: 0,
-            version: head.version,
-            end: 0,
-            together: 0,
-            ahead: Vec::new(),
-            is_scattered: false,
-            is_closing: false,
-            is_over: false,
-        });
-    }
-
-    fn close(&mut self, identifier: u128, said: &mut Said) {
-        if let Some(place) = self.files.iter().position(|it| it.identifier == identifier) {
-            let mut file = self.files.remove(place);
-            file.content.finish(said.wanted);
-            if let Some((number, side)) = file.moved.filter(|_| !file.is_over) {
-                let mut unit = self.file_unit(&file, FileState::Closed, number, side);
-                unit.whole_file(file.content.size, file.content.digests());
-                // It is its sender's.
-                match side == self.side {
-                    true => said.units.push(unit),
-                    false if said.later.len() < LATER_MAX => said.later.push(unit),
-                    false => {}
-                }
-            }
-            self.tell_file(&file, said);
-        }
-    }
-
-    /// What there is to tell of a file that was moved.
-    fn tell_file(&self, file: &File, said: &mut Said) {
-        let Some((number, side)) = file.moved else { return };
-        let content = &file.content;
-        let object = self.file_object(file, number, side);
-        said.records.push(Record::new("smb", number, object.clone()));
-        let (size, digests) = (content.size, content.digests());
-        let told = FileTold { name: Some(&file.name), size, digests, side, range: None };
-        said.records.push(Record::file(number, vec![("smb", object)], &told));
-    }
-
-    fn file_object(&self, file: &File, number: u64, side: usize) -> Object {
-        let command = match (file.version, side) {
-            (1, 0) => "SMB1_COMMAND_WRITE_ANDX",
-            (1, _) => "SMB1_COMMAND_READ_ANDX",
-            (_, 0) => "SMB2_COMMAND_WRITE",
-            _ => "SMB2_COMMAND_READ",
-        };
-        let mut object = Object::default()
-            .with("id", number + 1)
-            .with("dialect", self.dialect.as_deref().unwrap_or("unknown"))
-            .with("command", command);
-        let is_old = file.version == 1;
-        if !is_old {
-            object.put("status", "STATUS_SUCCESS");
-            object.put("status_code", "0x0");
-        }
-        object.put("session_id", if is_old { 0 } else { file.session });
-        object.put("tree_id", if is_old { 0 } else { file.tree });
-        object.put("filename", text(&file.name));
-        // Who writes by version 2 has none there.
-        object.put("share", if side == 0 && !is_old { String::new() } else { text(&file.share) });
-        object.put("fuid", file.spelt());
-        object
-    }
-
-    /// Notes where bytes are written; whether others were there.
-    fn overlaps(&mut self, identifier: u128, at: u64, length: u64) -> bool {
-        let file = self.files.iter_mut().find(|it| it.identifier == identifier);
-        let Some(file) = file.filter(|it| it.rpc.is_none()) else { return false };
-        let before = std::mem::replace(&mut file.end, at.saturating_add(length));
-        at < before
-    }
-
-    /// Notes a piece of a file that a side sends; what is odd about those that lie ahead.
-    fn place(&mut self, (side, identifier): (usize, u128), at: u64, length: u64, said: &mut Said) {
-        let file = self.files.iter_mut().find(|it| it.identifier == identifier);
-        let Some(file) = file.filter(|it| it.rpc.is_none()) else { return };
-        if at <= file.together {
-            file.together = file.together.max(at.saturating_add(length));
-            while let Some(next) = file.ahead.iter().position(|it| it.0 <= file.together) {
-                let (at, length) = file.ahead.swap_remove(next);
-                file.together = file.together.max(at.saturating_add(length));
-            }
-            return;
-        }
-        let waiting: u64 = file.ahead.iter().map(|it| it.1).sum();
-        let event = match () {
-            () if waiting.saturating_add(length) > AHEAD_LEN_MAX => QUEUE_SIZE[side],
-            () if file.ahead.len() >= AHEAD_MAX => QUEUE_COUNT[side],
-            () => return file.ahead.push((at, length)),
-        };
-        if !std::mem::replace(&mut file.is_scattered, true) {
-            self.odd(event, said);
-        }
-    }
-
-    /// Bytes of a file or pipe that a side sends: where in the file they lie, what was kept of
-    /// them, and how many they are. One that nobody has seen opened has no name, but for
-    /// [`RELATED`].
-    fn content(
-        &mut self,
-        (side, identifier): (usize, u128),
-        (at, bytes, length): (Option<u64>, &[u8], u64),
-        head: &Head,
-        said: &mut Said,
-    ) {
-        let place = self.files.iter().position(|it| it.identifier == identifier);
-        let place = place.unwrap_or_else(|| {
-            let name = self.related.clone().filter(|_| identifier == RELATED);
-            self.open(identifier, name.unwrap_or_default(), head, said);
-            // What it is nobody knows, where its share was not told: calls begin in their own way.
-            if self.trees.iter().all(|it| it.identifier != head.tree) && Rpc::begins(bytes) {
-                self.files.last_mut().into_iter().for_each(|it| it.rpc = Some(Box::default()));
-            }
-            self.files.len() - 1
-        });
-        let is_cut = self.is_cut;
-        let file = &mut self.files[place];
-        if file.rpc.is_some() {
-            return self.call(side, place, bytes, head, said);
-        }
-        let number = match file.moved {
-            Some((number, _)) => number,
-            None => {
-                self.count += 1;
-                file.moved = Some((self.count - 1, side));
-                self.count - 1
-            }
-        };
-        // What lies about its length is not longer for it.
-        let passed = if is_cut { length.saturating_sub(bytes.len() as u64) } else { 0 };
-        if file.add(at, (bytes, passed), said) {
-            let file = &self.files[place];
-            said.units.push(self.file_unit(file, FileState::Open, number, side));
-        }
-    }
-
-    fn file_unit(&self, file: &File, state: FileState, number: u64, side: usize) -> Unit {
-        let mut unit = Unit::new(Protocol::Smb, number);
-        unit.number(Field::SmbVersion, file.version);
-        unit.text(Buffer::FileName, &file.name);
-        file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
-        unit.tells("smb", self.file_object(file, number, side));
-        let (size, digests) = (file.content.size, file.content.digests());
-        let told = FileTold { name: Some(&file.name), size, digests, side, range: None };
-        unit.files.push(told.object(state, number));
-        unit
-    }
-}
-
-impl Smb {
-    /// Bytes of a pipe: each call is a transaction of its own.
-    fn call(&mut self, side: usize, place: usize, bytes: &[u8], head: &Head, said: &mut Said) {
-        let Self { files, count, dialect, .. } = self;
-        let file = &mut files[place];
-        let (Some(rpc), calls) = (&mut file.rpc, &mut file.calls) else { return };
-        rpc.take(side, bytes, &mut |rpc, Progress { call, is_done }| {
-            let known = calls.iter().position(|it| it.0 == call.identifier);
-            let known = known.unwrap_or_else(|| {
-                if calls.len() == WAITING_MAX {
-                    calls.remove(0);
-                }
-                calls.push((call.identifier, *count, head.command_name.clone()));
-                *count += 1;
-                calls.len() - 1
-            });
-            let (_, number, command) = &calls[known];
-            let object = Object::default()
-                .with("id", number + 1)
-                .with("dialect", dialect.as_deref().unwrap_or("unknown"))
-                .with("command", command.as_str())
-                .with("status", "STATUS_SUCCESS")
-                .with("status_code", "0x0")
-                .with("session_id", head.session)
-                .with("tree_id", head.tree)
-                .with("dcerpc", call.object(true));
-            let mut unit = Unit::new(Protocol::Smb, *number);
-            unit.number(Field::SmbVersion, head.version);
-            rpc.fill(&call, side, &mut unit);
-            unit.tells("smb", object.clone());
-            said.units.push(unit);
-            if is_done {
-                said.records.push(Record::new("smb", *number, object));
-                calls.remove(known);
-            }
-        });
-    }
-}
-
-impl File {
-    /// Takes in bytes; whether they are worth a look.
-    fn add(&mut self, at: Option<u64>, bytes: (&[u8], u64), said: &Said) -> bool {
-        let at = at.unwrap_or(self.content.position());
-        let differs = self.content.add_at(at, bytes, said.wanted);
-        let kept = self.content.kept();
-        let step = if said.is_inline { 1 } else { FILE_STEP };
-        let is_worth = differs || kept < FILE_STEP || kept >= self.looked_at + step;
-        if is_worth {
-            self.looked_at = kept;
-        }
-        is_worth
-    }
-
-    /// Its identifier as EVE spells it.
-    fn spelt(&self) -> String {
-        match self.version {
-            1 => format!("{:04x}", self.identifier),
-            _ => guid(&self.identifier.to_le_bytes()),
-        }
-    }
 }
 
 /// An identifier of Windows, as EVE spells those of SMB: each part with its last byte first.
@@ -655,17 +442,36 @@ fn guid(bytes: &[u8; 16]) -> String {
     spelt
 }
 
-/// UTF-16 in little-endian order as text.
+/// UTF-16 in little-endian order as Suricata's rules expect it: its bytes, but for zeros.
 fn wide(bytes: &[u8]) -> Vec<u8> {
-    let units = bytes.chunks_exact(2).map(|it| u16::from_le_bytes([it[0], it[1]]));
-    let units: Vec<u16> = units.collect();
-    String::from_utf16_lossy(&units).trim_end_matches('\0').as_bytes().to_vec()
+    bytes.iter().copied().filter(|it| *it != 0).collect()
+}
+
+/// A name as EVE tells it.
+fn told_text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Puts the session and the tree of a transaction, as its request has them.
+fn put_owner(object: &mut Object, asked: &Head, answer: Option<&Head>) {
+    let (session, tree) = match (asked.version, asked.command, answer) {
+        (1, command, _) if command == one::NEGOTIATE.into() => (0, 0),
+        (1, _, Some(answer)) => (answer.session, answer.tree),
+        (1, ..) => (asked.session, asked.tree),
+        (_, two::NEGOTIATE, _) => (0, 0),
+        (_, two::SESSION_SETUP, Some(answer)) => (answer.session, answer.tree),
+        (_, two::TREE_CONNECT, Some(answer)) if answer.status == 0 => (asked.session, answer.tree),
+        (_, two::TREE_CONNECT, _) => (asked.session, 0),
+        _ => (asked.session, asked.tree),
+    };
+    object.put("session_id", session);
+    object.put("tree_id", tree);
 }
 
 /// A share's name to the fields that tell of it.
 fn share(name: &[u8], is_pipe: bool, unit: &mut Unit, told: &mut Object) {
     unit.text(share_buffer(is_pipe), name);
-    told.put(if is_pipe { "named_pipe" } else { "share" }, text(name));
+    told.put(if is_pipe { "named_pipe" } else { "share" }, told_text(name));
 }
 
 /// Where rules look for a share's name. Only the answer says what is shared, but that pipes are
@@ -675,8 +481,8 @@ fn share_buffer(is_pipe: bool) -> Buffer {
 }
 
 /// What the options of a request say that it opens.
-fn opened_as(options: u32) -> &'static str {
-    if options & 1 != 0 { "directory" } else { "filename" }
+fn opened_as(name: &[u8], options: u32) -> &'static str {
+    if options & 1 != 0 && !name.is_empty() { "directory" } else { "filename" }
 }
 
 /// What is told of a file that was not opened.

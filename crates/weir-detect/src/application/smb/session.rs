@@ -1,14 +1,15 @@
 //! Who logs in: NTLMSSP (MS-NLMP s2.2.1) and Kerberos, inside of what SMB carries for them.
 
 use super::super::ber::{Ber, SEQUENCE};
-use super::wide;
+use super::{told_text, wide};
 use crate::application::unit::Unit;
 use crate::buffers::event::AppEvent;
 use crate::rule::Buffer;
-use crate::value::{Object, text};
+use crate::value::Object;
 
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
-/// The mechanism Kerberos, and the mark of a ticket that is shown (RFC 4121 s4.1).
+/// The mechanism Kerberos; the same and the mark of a ticket that is shown (RFC 4121 s4.1).
+const MECHANISM: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
 const KERBEROS: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00";
 const AP_REQ: u8 = 0x6e;
 const STRING: u8 = 0x1b;
@@ -21,7 +22,9 @@ pub(super) fn describe(token: &[u8], unit: &mut Unit, told: &mut Object) {
     if let Some(at) = memchr::memmem::find(token, SIGNATURE) {
         ntlmssp(&token[at..], unit, told);
     }
+    // Suricata looks where SPNEGO names the mechanism before.
     if let Some(at) = memchr::memmem::find(token, KERBEROS)
+        && memchr::memmem::find(&token[..at], MECHANISM).is_some()
         && let Some(kerberos) = kerberos(&token[at + KERBEROS.len()..])
     {
         told.put("kerberos", kerberos);
@@ -48,9 +51,9 @@ fn ntlmssp(message: &[u8], unit: &mut Unit, told: &mut Object) {
     unit.text(Buffer::SmbDomain, &domain);
     unit.text(Buffer::SmbUser, &user);
     let mut object = Object::default()
-        .with("domain", text(&domain))
-        .with("user", text(&user))
-        .with("host", text(&host));
+        .with("domain", told_text(&domain))
+        .with("user", told_text(&user))
+        .with("host", told_text(&host));
     if flags & VERSION != 0
         && let Some([major, minor, low, high, _, _, _, revision]) = message.get(64..72)
     {

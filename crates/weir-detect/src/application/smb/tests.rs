@@ -224,7 +224,7 @@ fn dialects_of_version_1_are_chosen_from_what_was_offered() {
         head
     };
     let offer = [head(0x72, 0), b"\0\x0c\0\x02NT LM 0.12\0".to_vec()].concat();
-    let choice = [head(0x72, 0x80), b"\x01\0\0\0\0".to_vec()].concat();
+    let choice = [head(0x72, 0x80), [&[17, 0, 0][..], &[0; 34]].concat()].concat();
     let said = said(&[(0, record(&offer)), (1, record(&choice))]);
     let object = &said.records[0].objects[0].1;
     assert_eq!(object.value("dialect"), Some(&"NT LM 0.12".into()));
@@ -433,4 +433,40 @@ fn a_file_that_takes_the_number_of_one_that_is_being_closed_stays_open() {
     smb.open(7, b"other".to_vec(), &Head::default(), &mut said);
     smb.take(1, &one(4, true, b"", b""), &mut said);
     assert!(smb.files.iter().any(|it| it.name == b"other"));
+}
+
+#[test]
+fn what_is_written_and_what_is_read_of_a_file_are_told_apart() {
+    let (mut smb, mut said) = (Smb::default(), Said::default());
+    let mut read = vec![0; 48];
+    (read[0], read[4]) = (49, 4);
+    read[16..32].copy_from_slice(&OPENED);
+    let mut answer = vec![0; 16];
+    (answer[0], answer[2], answer[4]) = (17, 80, 4);
+    answer.extend(b"read");
+    smb.take(0, &write(OPENED, 0, b"written"), &mut said);
+    smb.take(0, &two(8, false, 4, 5, &read), &mut said);
+    smb.take(1, &two(8, true, 4, 5, &answer), &mut said);
+    let stretches = [&b"written"[..], b"read"];
+    for (unit, stretch) in said.units.iter().zip(stretches) {
+        assert!(has(unit, Buffer::FileData, stretch), "{said:?}");
+    }
+    assert_eq!(said.units.iter().map(|it| it.number).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn what_no_server_takes_is_looked_at_and_not_told() {
+    // More than there is, and elsewhere than it should be.
+    let mut lacking = write(OPENED, 0, b"evil");
+    lacking[4 + 64 + 4] = 9;
+    let mut elsewhere = write(OPENED, 0, b"....evil");
+    (elsewhere[4 + 64 + 2], elsewhere[4 + 64 + 4]) = (116, 4);
+    for (message, is_told) in [(lacking, false), (elsewhere, true)] {
+        let (mut smb, mut said) = (Smb::default(), Said::default());
+        smb.take(0, &message, &mut said);
+        let found = said.units.iter().find(|it| has(it, Buffer::FileData, b"evil")).unwrap();
+        assert!(found.is_aside && found.objects.is_empty());
+        smb.end(&mut said);
+        assert_eq!(!said.records.is_empty(), is_told);
+    }
 }

@@ -1,18 +1,26 @@
 //! Messages of SMB 2 and 3 (MS-SMB2 s2.2).
 
-use super::{Asked, Head, LITTLE, RELATED, Smb, session, share, wide};
+use super::names::{self, STATUS_PENDING};
+use super::{Asked, Head, LITTLE, RELATED, Request, Smb, session, share, told_text, wide};
 use crate::application::unit::{Said, Unit};
 use crate::buffers::event::AppEvent;
-use crate::value::{Object, text};
+use crate::value::Object;
 
 const HEAD_LEN: usize = 64;
+/// Where bytes are that are written, and that are read.
+const WRITTEN_AT: u16 = 112;
+const READ_AT: u16 = 80;
 /// The same with what a message says of the bytes that it moves.
 const MOVING_LEN: usize = HEAD_LEN + 48;
-/// Messages of one record, at most.
-const MESSAGES_MAX: usize = 64;
-/// A message of the server, and one that will be answered later.
+/// A message of the server, and one that goes on with what it put off.
 const FROM_SERVER: u32 = 1;
-const STATUS_PENDING: u32 = 0x103;
+const IS_ASYNC: u32 = 2;
+/// Bytes of requests to log in and to read, and of answers that connect a tree and open a file:
+/// Suricata wants them to be there.
+const SETUP_LEN: usize = 24;
+const READ_LEN: usize = 48;
+const TREE_LEN: usize = 15;
+const CREATED_LEN: usize = 88;
 /// What was asked for is there, and more of its message waits in the pipe (MS-ERREF s2.3.1).
 pub(super) const BUFFER_OVERFLOW: u32 = 0x8000_0005;
 /// A call over a pipe (MS-FSCC s2.3).
@@ -20,9 +28,9 @@ const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
 /// Seconds between the beginnings of time of Windows and of Unix.
 const EPOCH_S: u64 = 11_644_473_600;
 
-const NEGOTIATE: u16 = 0;
-const SESSION_SETUP: u16 = 1;
-const TREE_CONNECT: u16 = 3;
+pub(super) const NEGOTIATE: u16 = 0;
+pub(super) const SESSION_SETUP: u16 = 1;
+pub(super) const TREE_CONNECT: u16 = 3;
 const CREATE: u16 = 5;
 const CLOSE: u16 = 6;
 const READ: u16 = 8;
@@ -38,16 +46,19 @@ const DISPOSITION: u8 = 13;
 pub(super) fn messages(smb: &mut Smb, side: usize, record: &[u8], said: &mut Said) -> Option<()> {
     smb.related = None;
     let mut rest = record;
-    for _ in 0..MESSAGES_MAX {
+    loop {
         let next = LITTLE.long(rest, 20)? as usize;
-        let whole = if next == 0 { rest } else { rest.get(..next)? };
+        // What is shorter than a head is no place for another message.
+        let (whole, behind) = match next {
+            ..HEAD_LEN => (rest, None),
+            _ => rest.split_at_checked(next).map(|it| (it.0, Some(it.1)))?,
+        };
         message(smb, side, whole, said)?;
-        if next == 0 {
-            break;
+        match behind {
+            Some(behind) => rest = behind,
+            None => return Some(()),
         }
-        rest = rest.get(next..)?;
     }
-    Some(())
 }
 
 fn message(smb: &mut Smb, side: usize, bytes: &[u8], said: &mut Said) -> Option<()> {
@@ -61,7 +72,8 @@ fn message(smb: &mut Smb, side: usize, bytes: &[u8], said: &mut Said) -> Option<
         command_name: command_name(command),
         status: LITTLE.long(bytes, 8)?,
         session: eight(40)?,
-        tree: LITTLE.long(bytes, 36)?,
+        // What is answered later names no tree.
+        tree: if flags & IS_ASYNC != 0 { 0 } else { LITTLE.long(bytes, 36)? },
         version: 2,
     };
     let is_answer = flags & FROM_SERVER != 0;
@@ -69,27 +81,58 @@ fn message(smb: &mut Smb, side: usize, bytes: &[u8], said: &mut Said) -> Option<
         smb.odd(super::ASTRAY[side], said);
         return Some(());
     }
+    let ends_with_pending = matches!(command, NEGOTIATE | SESSION_SETUP | TREE_CONNECT);
     match is_answer {
-        true if head.status == STATUS_PENDING => {}
-        true => answer(smb, &head, bytes, body, said)?,
-        false => request(smb, &head, bytes, body, said)?,
+        true if head.status == STATUS_PENDING && !ends_with_pending => smb.postpone(&head),
+        true => answer(smb, &head, (bytes, body), said),
+        false => request(smb, &head, (bytes, body), said),
     }
     Some(())
 }
 
-/// Bytes that a message names by place and length, from its beginning.
+/// Bytes that a message names by place and length, from its beginning, as far as they are there.
 fn named(bytes: &[u8], at: u32, length: u32) -> Option<&[u8]> {
     let at = at as usize;
     let rest = bytes.get(at..)?;
     Some(&rest[..rest.len().min(length as usize)])
 }
 
+/// The same, of which all must be there.
+fn whole(bytes: &[u8], at: u32, length: u32) -> Option<&[u8]> {
+    named(bytes, at, length).filter(|it| it.len() == length as usize)
+}
+
 fn file_identifier(body: &[u8], at: usize) -> Option<u128> {
     Some(u128::from_le_bytes(*body.get(at..)?.first_chunk()?))
 }
 
-fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
-    let (mut unit, mut told, mut asked) = (smb.unit(), Object::default(), Asked::Other);
+/// A whole message, and what is behind its head.
+type Parts<'a> = (&'a [u8], &'a [u8]);
+
+fn request(smb: &mut Smb, head: &Head, parts: Parts<'_>, said: &mut Said) {
+    if head.command == SESSION_SETUP && parts.1.len() < SETUP_LEN {
+        return;
+    }
+    let mut unit = smb.unit();
+    let asked = asked(smb, head, parts, &mut unit, said).unwrap_or_else(|| {
+        // Suricata passes over what else it cannot read.
+        if matches!(head.command, NEGOTIATE | TREE_CONNECT | CREATE | CLOSE | IOCTL) {
+            unit.odd(AppEvent::SmbMalformed);
+        }
+        Default::default()
+    });
+    smb.request(head, unit, asked, said);
+}
+
+/// What a request tells and asks for, unless it is cut.
+fn asked(
+    smb: &mut Smb,
+    head: &Head,
+    (bytes, body): Parts<'_>,
+    unit: &mut Unit,
+    said: &mut Said,
+) -> Option<(Object, Asked)> {
+    let (mut told, mut asked) = (Object::default(), Asked::Other);
     match head.command {
         NEGOTIATE => {
             let count = usize::from(LITTLE.word(body, 2)?);
@@ -99,8 +142,8 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             told.put("client_guid", super::guid(body.get(12..)?.first_chunk()?));
         }
         SESSION_SETUP => {
-            let token = named(bytes, LITTLE.word(body, 12)?.into(), LITTLE.word(body, 14)?.into())?;
-            session::describe(token, &mut unit, &mut told);
+            let token = whole(bytes, LITTLE.word(body, 12)?.into(), LITTLE.word(body, 14)?.into())?;
+            session::describe(token, unit, &mut told);
         }
         TREE_CONNECT => {
             let name = named(bytes, LITTLE.word(body, 4)?.into(), LITTLE.word(body, 6)?.into())?;
@@ -110,14 +153,7 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             asked = Asked::Tree(name);
         }
         CREATE => {
-            let name = named(bytes, LITTLE.word(body, 44)?.into(), LITTLE.word(body, 46)?.into())?;
-            let name = wide(name);
-            let options = LITTLE.long(body, 40)?;
-            let shown = if name.is_empty() { b"<share_root>".to_vec() } else { name.clone() };
-            told.put("filename", text(&shown));
-            told.put("disposition", disposition_name(LITTLE.long(body, 36)?));
-            let deletes = options & 0x1000 != 0;
-            told.put("access", if deletes { "delete on close" } else { "normal" });
+            let name = create(bytes, body, &mut told)?;
             smb.close(RELATED, said);
             smb.related = Some(name.clone());
             asked = Asked::File(name);
@@ -128,23 +164,25 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
             asked = Asked::Close(file);
         }
         READ => {
-            let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
-            asked = Asked::Read(file_identifier(body, 16)?, at);
+            let body = body.get(..READ_LEN)?;
+            let file = file_identifier(body, 16)?;
+            asked = Asked::Read(file, u64::from_le_bytes(*body.get(8..)?.first_chunk()?));
             if Smb::is_too_much(LITTLE.long(body, 4)?, smb.moved_max[0]) {
                 smb.odd(AppEvent::SmbReadRequest, said);
+                asked = Asked::TooMuch(file);
             }
         }
-        WRITE => write(smb, head, bytes, body, said)?,
+        WRITE => write(smb, head, (bytes, body), said)?,
         IOCTL => {
             let file = file_identifier(body, 8)?;
             let function = LITTLE.long(body, 4)?;
-            if function != PIPE_TRANSCEIVE {
-                told.put("function", function_name(function));
-            } else {
-                let data = named(bytes, LITTLE.long(body, 24)?, LITTLE.long(body, 28)?)?;
-                smb.content((0, file), (None, data, 0), head, said);
-                asked = Asked::Pipe(file);
-            }
+            let data = whole(bytes, LITTLE.long(body, 24)?, LITTLE.long(body, 28)?)?;
+            asked = match function {
+                PIPE_TRANSCEIVE if smb.transceive((0, file), data, head, said) => Asked::Pipe(file),
+                PIPE_TRANSCEIVE => Asked::Transceive(file),
+                _ => Asked::Other,
+            };
+            told.put("function", names::function_name(function));
         }
         SET_INFO => {
             if let Some(change) = change(smb, bytes, body) {
@@ -153,23 +191,74 @@ fn request(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Sai
         }
         _ => {}
     }
-    smb.request(head, unit, (told, asked), said);
-    Some(())
+    Some((told, asked))
 }
 
-fn write(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
+/// What a request opens, and how; its name.
+fn create(bytes: &[u8], body: &[u8], told: &mut Object) -> Option<Vec<u8>> {
+    let name = wide(whole(bytes, LITTLE.word(body, 44)?.into(), LITTLE.word(body, 46)?.into())?);
+    let options = LITTLE.long(body, 40)?;
+    let shown = if name.is_empty() { "<share_root>".to_owned() } else { told_text(&name) };
+    told.put(super::opened_as(&name, options), shown);
+    told.put("disposition", disposition_name(LITTLE.long(body, 36)?));
+    let deletes = options & 0x1000 != 0;
+    told.put("access", if deletes { "delete on close" } else { "normal" });
+    Some(name)
+}
+
+fn write(smb: &mut Smb, head: &Head, (bytes, body): Parts<'_>, said: &mut Said) -> Option<()> {
     let length = LITTLE.long(body, 4)?;
-    let data = named(bytes, LITTLE.word(body, 2)?.into(), length)?;
-    let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
     let file = file_identifier(body, 16)?;
+    let place = LITTLE.word(body, 2)?;
+    let data = moved(smb, (bytes, file), (place, WRITTEN_AT), length, said)?;
+    let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
     let lacks = data.len() < length as usize && !smb.is_cut;
     if lacks || Smb::is_too_much(length, smb.moved_max[1]) {
         smb.odd(AppEvent::SmbWriteSize, said);
-    } else if smb.overlaps(file, at, length.into()) {
-        smb.odd(AppEvent::SmbOverlap, said);
+        smb.stray(file, data, said);
+    } else {
+        move_bytes(smb, file, (at, data, length), WRITTEN_AT.into(), head, said);
     }
-    smb.place((0, file), at, length.into(), said);
-    move_bytes(smb, file, (at, data, length), usize::from(LITTLE.word(body, 2)?), head, said);
+    Some(())
+}
+
+/// The bytes that a message moves. Suricata looks where they should be; rules look where the
+/// message says that they are, too.
+fn moved<'a>(
+    smb: &Smb,
+    (bytes, file): (&'a [u8], u128),
+    (said_at, at): (u16, u16),
+    length: u32,
+    said: &mut Said,
+) -> Option<&'a [u8]> {
+    if said_at != at
+        && let Some(data) = named(bytes, said_at.into(), length)
+    {
+        smb.stray(file, data, said);
+    }
+    named(bytes, at.into(), length)
+}
+
+/// What is read of a file, from a place on.
+fn read(
+    smb: &mut Smb,
+    head: &Head,
+    (file, at): (u128, u64),
+    (bytes, body): Parts<'_>,
+    said: &mut Said,
+) -> Option<()> {
+    let length = LITTLE.long(body, 4)?;
+    let place = (*body.get(2)?).into();
+    let data = moved(smb, (bytes, file), (place, READ_AT), length, said)?;
+    let is_too_much = Smb::is_too_much(length, smb.moved_max[0]);
+    if is_too_much {
+        smb.odd(AppEvent::SmbReadSize, said);
+    }
+    if is_too_much || data.len() < length as usize && !smb.is_cut {
+        smb.stray(file, data, said);
+    } else {
+        move_bytes(smb, file, (at, data, length), READ_AT.into(), head, said);
+    }
     Some(())
 }
 
@@ -199,76 +288,129 @@ pub(super) fn moves(message: &[u8]) -> bool {
     message.len() >= MOVING_LEN && message.starts_with(b"\xfeSMB") && is_alone && is_moving
 }
 
-fn answer(smb: &mut Smb, head: &Head, bytes: &[u8], body: &[u8], said: &mut Said) -> Option<()> {
+fn answer(smb: &mut Smb, head: &Head, parts: Parts<'_>, said: &mut Said) {
     let (mut unit, mut told) = (smb.unit(), Object::default());
-    if head.command == NEGOTIATE {
-        negotiated(smb, body, &mut told, said)?;
-    }
     // What nobody asked for is no transaction.
-    let mut request = smb.answered(head).unwrap_or_default();
+    let request = match smb.answered(head) {
+        None if head.command == NEGOTIATE => smb.upgraded(),
+        request => request,
+    };
+    let request = request.unwrap_or_default();
+    let read = match head.command {
+        NEGOTIATE | SESSION_SETUP | TREE_CONNECT | CREATE => {
+            described(smb, head, &request, parts, (&mut unit, &mut told), said)
+        }
+        _ => delivered(smb, head, &request.asked, parts, said),
+    };
+    match head.command {
+        // Suricata goes on waiting for one that it can read.
+        NEGOTIATE | TREE_CONNECT | CREATE if read.is_none() => {
+            if request.is_told {
+                smb.keep(request, said);
+            }
+            return;
+        }
+        IOCTL if read.is_none() => unit.odd(AppEvent::SmbMalformed),
+        _ => {}
+    }
+    smb.answer(head, unit, (request, told), said);
+}
+
+/// What an answer tells, unless it is cut.
+fn described(
+    smb: &mut Smb,
+    head: &Head,
+    request: &Request,
+    (bytes, body): Parts<'_>,
+    (unit, told): (&mut Unit, &mut Object),
+    said: &mut Said,
+) -> Option<()> {
     let is_done = head.status == 0;
-    let has_data = is_done || head.status == BUFFER_OVERFLOW;
-    match (head.command, std::mem::take(&mut request.asked)) {
+    match (head.command, &request.asked) {
+        (NEGOTIATE, _) if is_done => negotiated(smb, body, unit, told)?,
+        (NEGOTIATE, _) => told.put("server_guid", ""),
         (SESSION_SETUP, _) => {
             let place = (LITTLE.word(body, 4), LITTLE.word(body, 6));
             if let (Some(at), Some(length)) = place
                 && let Some(token) = named(bytes, at.into(), length.into())
             {
-                session::describe(token, &mut Unit::new(unit.protocol, 0), &mut told);
+                session::describe(token, &mut Unit::new(unit.protocol, 0), told);
             }
         }
         (TREE_CONNECT, Asked::Tree(name)) => {
-            let kind = if is_done { body.get(2).copied().unwrap_or_default() } else { 0 };
-            share(&name, kind == 2, &mut unit, &mut told);
+            let kind = if is_done { *body.get(..TREE_LEN)?.get(2)? } else { 0 };
+            share(name, kind == 2, unit, told);
+            told.put("share_type", share_name(kind));
             if is_done {
-                smb.connect(head.tree, name, kind == 2);
-                told.put("share_type", share_name(kind));
+                smb.connect(head.tree, name.clone(), kind == 2);
             }
         }
         (CREATE, Asked::File(name)) if is_done => {
             let eight = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+            let size = eight(48)?;
+            let file = file_identifier(body, 64)?;
+            body.get(..CREATED_LEN)?;
             for (name, at) in [("created", 8), ("accessed", 16), ("modified", 24), ("changed", 32)]
             {
-                told.put(name, (eight(at)? / 10_000_000).saturating_sub(EPOCH_S));
+                // Suricata tells the lower half.
+                let seconds = (eight(at)? / 10_000_000).saturating_sub(EPOCH_S);
+                told.put(name, seconds & u64::from(u32::MAX));
             }
-            told.put("size", eight(48)?);
-            told.put("fuid", super::guid(body.get(64..)?.first_chunk()?));
-            smb.open(file_identifier(body, 64)?, name, head, said);
+            told.put("size", size);
+            told.put("fuid", super::guid(&file.to_le_bytes()));
+            smb.open(file, name.clone(), head, said);
         }
-        (CREATE, Asked::File(_)) => super::nothing_opened(&mut told),
+        (CREATE, Asked::File(_)) => super::nothing_opened(told),
+        _ => {}
+    }
+    Some(())
+}
+
+/// What an answer brings, unless it is cut.
+fn delivered(
+    smb: &mut Smb,
+    head: &Head,
+    asked: &Asked,
+    (bytes, body): Parts<'_>,
+    said: &mut Said,
+) -> Option<()> {
+    let is_done = head.status == 0;
+    let has_data = is_done || head.status == BUFFER_OVERFLOW;
+    match (head.command, asked) {
         (READ, Asked::Read(file, at)) if has_data => {
-            let length = LITTLE.long(body, 4)?;
-            if Smb::is_too_much(length, smb.moved_max[0]) {
-                smb.odd(AppEvent::SmbReadSize, said);
-            }
-            smb.place((1, file), at, length.into(), said);
-            let place = *body.get(2)?;
-            let data = named(bytes, place.into(), length)?;
-            move_bytes(smb, file, (at, data, length), place.into(), head, said);
+            read(smb, head, (*file, *at), (bytes, body), said)?;
+        }
+        (READ, Asked::TooMuch(file)) if has_data => {
+            let data = named(bytes, (*body.get(2)?).into(), LITTLE.long(body, 4)?)?;
+            smb.stray(*file, data, said);
         }
         // Its client has not waited for what it read.
-        (CLOSE, Asked::Close(file)) if is_done => smb.close(file, said),
-        (IOCTL, Asked::Pipe(file)) if has_data => {
-            let data = named(bytes, LITTLE.long(body, 32)?, LITTLE.long(body, 36)?)?;
-            smb.content((1, file), (None, data, 0), head, said);
+        (CLOSE, Asked::Close(file)) if is_done => smb.close(*file, said),
+        (IOCTL, Asked::Pipe(file)) if !has_data => smb.deny(*file, head, said),
+        (IOCTL, asked) if has_data => {
+            let place = (LITTLE.long(body, 32)?, LITTLE.long(body, 36)?);
+            if let Asked::Pipe(file) | Asked::Transceive(file) = asked {
+                let data = named(bytes, place.0, place.1)?;
+                smb.transceive((1, *file), data, head, said);
+            }
+            whole(bytes, place.0, place.1)?;
         }
         _ => {}
     }
-    smb.answer(head, unit, (request, told), said);
     Some(())
 }
 
 /// The dialect that a server chose, and what it lets a message move.
-fn negotiated(smb: &mut Smb, body: &[u8], told: &mut Object, said: &mut Said) -> Option<()> {
-    smb.dialect = LITTLE.word(body, 4).map(dialect_name);
+fn negotiated(smb: &mut Smb, body: &[u8], unit: &mut Unit, told: &mut Object) -> Option<()> {
     let [read, write] = [LITTLE.long(body, 32)?, LITTLE.long(body, 36)?];
+    smb.dialect = LITTLE.word(body, 4).filter(|it| *it != 0).map(dialect_name);
     told.put("server_guid", super::guid(body.get(8..)?.first_chunk()?));
-    told.put("max_read_size", read);
-    told.put("max_write_size", write);
     smb.moved_max = [read, write].map(|it| Some(it).filter(|it| *it > 0));
+    told.put_some("max_read_size", smb.moved_max[0]);
+    told.put_some("max_write_size", smb.moved_max[1]);
     for (most, event) in [(read, AppEvent::SmbReadSizeMax), (write, AppEvent::SmbWriteSizeMax)] {
         if Smb::is_too_much(most, None) {
-            smb.odd(event, said);
+            unit.odd(event);
         }
     }
     Some(())
@@ -341,86 +483,15 @@ fn disposition_name(disposition: u32) -> &'static str {
     }
 }
 
-/// MS-FSCC s2.3, MS-SMB2 s2.2.31.
-fn function_name(code: u32) -> String {
-    match code {
-        0x0006_0194 => "FSCTL_DFS_GET_REFERRALS",
-        0x0006_01b0 => "FSCTL_DFS_GET_REFERRALS_EX",
-        0x0009_00a4 => "FSCTL_SET_REPARSE_POINT",
-        0x0009_8208 => "FSCTL_FILE_LEVEL_TRIM",
-        0x0011_000c => "FSCTL_PIPE_PEEK",
-        0x0011_0018 => "FSCTL_PIPE_WAIT",
-        PIPE_TRANSCEIVE => "FSCTL_PIPE_TRANSCEIVE",
-        0x0014_0078 => "FSCTL_SRV_REQUEST_RESUME_KEY",
-        0x0014_01d4 => "FSCTL_LMR_REQUEST_RESILIENCY",
-        0x0014_01fc => "FSCTL_QUERY_NETWORK_INTERFACE_INFO",
-        0x0014_0204 => "FSCTL_VALIDATE_NEGOTIATE_INFO",
-        0x0014_4064 => "FSCTL_SRV_ENUMERATE_SNAPSHOTS",
-        0x0014_40f2 => "FSCTL_SRV_COPYCHUNK",
-        0x0014_41bb => "FSCTL_SRV_READ_HASH",
-        0x0014_80f2 => "FSCTL_SRV_COPYCHUNK_WRITE",
-        other => return format!("{other:#x}"),
-    }
-    .to_owned()
-}
-
-/// MS-ERREF s2.3.
-pub(super) fn status_name(status: u32) -> String {
-    match status {
-        0 => "STATUS_SUCCESS",
-        0x103 => "STATUS_PENDING",
-        0x10b => "STATUS_NOTIFY_CLEANUP",
-        0x10c => "STATUS_NOTIFY_ENUM_DIR",
-        0x8000_0005 => "STATUS_BUFFER_OVERFLOW",
-        0x8000_0006 => "STATUS_NO_MORE_FILES",
-        0xc000_0001 => "STATUS_UNSUCCESSFUL",
-        0xc000_0002 => "STATUS_NOT_IMPLEMENTED",
-        0xc000_0003 => "STATUS_INVALID_INFO_CLASS",
-        0xc000_0008 => "STATUS_INVALID_HANDLE",
-        0xc000_000d => "STATUS_INVALID_PARAMETER",
-        0xc000_000f => "STATUS_NO_SUCH_FILE",
-        0xc000_0010 => "STATUS_INVALID_DEVICE_REQUEST",
-        0xc000_0011 => "STATUS_END_OF_FILE",
-        0xc000_0016 => "STATUS_MORE_PROCESSING_REQUIRED",
-        0xc000_0022 => "STATUS_ACCESS_DENIED",
-        0xc000_0023 => "STATUS_BUFFER_TOO_SMALL",
-        0xc000_0033 => "STATUS_OBJECT_NAME_INVALID",
-        0xc000_0034 => "STATUS_OBJECT_NAME_NOT_FOUND",
-        0xc000_0035 => "STATUS_OBJECT_NAME_COLLISION",
-        0xc000_003a => "STATUS_OBJECT_PATH_NOT_FOUND",
-        0xc000_0043 => "STATUS_SHARING_VIOLATION",
-        0xc000_0064 => "STATUS_NO_SUCH_USER",
-        0xc000_006a => "STATUS_WRONG_PASSWORD",
-        0xc000_006d => "STATUS_LOGON_FAILURE",
-        0xc000_0071 => "STATUS_PASSWORD_EXPIRED",
-        0xc000_0072 => "STATUS_ACCOUNT_DISABLED",
-        0xc000_00ac => "STATUS_PIPE_NOT_AVAILABLE",
-        0xc000_00b5 => "STATUS_IO_TIMEOUT",
-        0xc000_00ba => "STATUS_FILE_IS_A_DIRECTORY",
-        0xc000_00bb => "STATUS_NOT_SUPPORTED",
-        0xc000_00c9 => "STATUS_NETWORK_NAME_DELETED",
-        0xc000_00cc => "STATUS_BAD_NETWORK_NAME",
-        0xc000_0101 => "STATUS_DIRECTORY_NOT_EMPTY",
-        0xc000_0120 => "STATUS_CANCELLED",
-        0xc000_0128 => "STATUS_FILE_CLOSED",
-        0xc000_014b => "STATUS_PIPE_BROKEN",
-        0xc000_0203 => "STATUS_USER_SESSION_DELETED",
-        0xc000_0225 => "STATUS_NOT_FOUND",
-        0xc000_0257 => "STATUS_PATH_NOT_COVERED",
-        0xc000_0275 => "STATUS_NOT_A_REPARSE_POINT",
-        0xc000_035c => "STATUS_NETWORK_SESSION_EXPIRED",
-        other => return format!("{other}"),
-    }
-    .to_owned()
-}
-
 /// What SET_INFO (MS-SMB2 s2.2.39) changes of a file, where that is its name or that it goes.
 fn change(smb: &Smb, bytes: &[u8], body: &[u8]) -> Option<Object> {
     let (kind, class) = (*body.get(2)?, *body.get(3)?);
     let data = named(bytes, LITTLE.word(body, 8)?.into(), LITTLE.long(body, 4)?)?;
     let file = file_identifier(body, 16)?;
-    let name = smb.files.iter().find(|it| it.identifier == file).map(|it| text(&it.name));
-    let name = name.unwrap_or_else(|| "<unknown>".to_owned());
+    let known = smb.files.iter().find(|it| it.identifier == file).map(|it| it.name.as_slice());
+    // Suricata knows what this record opens, but for another name.
+    let related = smb.related.as_deref().filter(|_| file == RELATED && class == DISPOSITION);
+    let name = known.or(related).map_or_else(|| "<unknown>".to_owned(), told_text);
     let mut told = Object::default();
     match (kind, class) {
         (OF_FILE, RENAME) => {
@@ -430,10 +501,10 @@ fn change(smb: &Smb, bytes: &[u8], body: &[u8]) -> Option<Object> {
                 .with("class", "FILE_INFO")
                 .with("info_level", "SMB2_FILE_RENAME_INFO");
             told.put("set_info", what);
-            told.put("rename", Object::default().with("from", name).with("to", text(&new)));
+            told.put("rename", Object::default().with("from", name).with("to", told_text(&new)));
         }
         (OF_FILE, DISPOSITION) => {
-            let goes = *data.first()? != 0;
+            let goes = *data.first()? == 1;
             told.put("filename", name);
             told.put("access", if goes { "delete on close" } else { "normal" });
         }
