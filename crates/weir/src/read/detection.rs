@@ -434,9 +434,9 @@ impl<W: Write> Look<W> {
             ["direction", "flow", "flow_id"].iter().for_each(|it| drop(event.remove(*it)));
         }
         // Ports are the packet's own, and what says that another did not arrive has none.
-        if let Some(flow) = event.get_mut("flow").filter(|_| layer.is_complaint()) {
-            let flow = flow.as_object_mut();
-            flow.map(|it| it.retain(|name, _| !matches!(name.as_str(), "src_port" | "dest_port")));
+        let flow = event.get_mut("flow").filter(|_| layer.is_complaint());
+        if let Some(flow) = flow.and_then(Value::as_object_mut) {
+            flow.retain(|name, _| !matches!(name.as_str(), "src_port" | "dest_port"));
         }
         eve::describe(&mut event, self.seen.packets, layer);
         if alert.is_rated {

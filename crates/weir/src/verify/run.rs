@@ -272,8 +272,7 @@ fn options(case: &Case) -> Options {
         error_policy: exception(case, "app-layer.error-policy"),
         alerts_max: case
             .setting("packet-alert-max")
-            .and_then(|it| it.parse().ok())
-            .filter(|it| *it <= ALERTS_SET_MAX)
+            .and_then(|it| it.parse().ok().filter(|it| *it <= ALERTS_SET_MAX))
             .or(Some(ALERTS_OF_PACKET_MAX)),
         bypass_depth: stream_depth(case).filter(|_| case.is_on("stream.bypass", false)),
         stream_depth: stream_depth(case),
