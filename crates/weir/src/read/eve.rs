@@ -103,8 +103,8 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     }
     let rebuilt = std::iter::successors(Some(layer), |it| it.outer).filter(|it| it.is_rebuilt());
     let depth = layer.depth.saturating_sub(rebuilt.count());
-    // Alerts alone say what carried their packet, as with Suricata.
-    if event.get("event_type").is_none_or(|it| it != "alert") {
+    // Alerts alone say what carried their packet, as with Suricata, which tells of no ARP there.
+    if event.get("event_type").is_none_or(|it| it != "alert" && it != "arp") {
         return;
     }
     let outermost = std::iter::successors(layer.outer, |it| it.outer).last();
