@@ -201,13 +201,13 @@ impl Rule {
             && self.texts.is_empty()
     }
 
-    /// Whether nothing but what is spoken decides, and which side speaks; what it puts, and bits of
-    /// hosts, change nothing about that.
+    /// Whether nothing but what is spoken decides, and which side speaks; what it puts changes
+    /// nothing about that.
     fn is_of_side(&self) -> bool {
         let of_side = FlowTest { to_server: self.flow.to_server, ..FlowTest::default() };
         self.tests.is_empty()
             && self.buffers.is_empty()
-            && !self.bits.iter().any(BitTest::is_of_each_packet)
+            && !self.bits.iter().any(|it| it.is_of_each_packet() || it.verb.is_condition())
             && self.flow == of_side
             && self.flow_counts.is_empty()
             && self.stream_sizes.is_empty()

@@ -61,7 +61,9 @@ impl Smb {
         let known = self.files.iter_mut().find(|it| it.identifier == identifier);
         // Its client did not wait to be told that it is open.
         if let Some(file) = known.filter(|it| is_pipe && it.pipe.is_some()) {
-            file.pipe.iter_mut().for_each(|it| it.is_told = Pipe::of(&name).is_told);
+            if let Some(pipe) = &mut file.pipe {
+                (pipe.is_told, pipe.is_aside) = (Pipe::of(&name).is_told, false);
+            }
             (file.name, file.is_known) = (name, true);
             return;
         }
@@ -189,10 +191,11 @@ impl Smb {
         let tree = self.trees.iter().find(|it| it.identifier == head.tree);
         let file = &mut self.files[place];
         // What it is nobody knows, where its share was not told: calls begin in their own way.
-        if tree.is_none() && file.is_untouched() && Rpc::begins(bytes) {
+        let is_unknown = tree.is_none() && !file.is_known && file.is_untouched();
+        if is_unknown && Rpc::begins(bytes) {
             file.pipe = Some(Box::new(Pipe::told()));
         }
-        if let Some(pipe) = &mut file.pipe {
+        if let Some(pipe) = file.pipe.as_mut().filter(|it| !it.is_aside) {
             pipe.is_told |= head.version == 1;
             return self.call(side, place, bytes, head, said);
         }
@@ -230,10 +233,12 @@ impl Smb {
     }
 
     pub(super) fn is_pipe(&self, identifier: u128) -> bool {
-        self.files.iter().any(|it| it.identifier == identifier && it.pipe.is_some())
+        let is_pipe = |it: &File| it.pipe.as_ref().is_some_and(|it| !it.is_aside);
+        self.files.iter().any(|it| it.identifier == identifier && is_pipe(it))
     }
 
-    /// A pipe's bytes: whatever share it is of, its client calls it so. Whether it is told of.
+    /// A pipe's bytes: whatever share it is of, its client calls it so. A file stays one: whoever
+    /// asks that of one, and is refused, hides nothing of it. Whether it is told of.
     pub(super) fn transceive(
         &mut self,
         (side, identifier): (usize, u128),
@@ -243,7 +248,12 @@ impl Smb {
     ) -> bool {
         let place = self.place_of(identifier, head, said);
         let file = &mut self.files[place];
-        let pipe = file.pipe.get_or_insert_with(|| Box::new(Pipe::of(&file.name)));
+        let is_aside = file.is_known || !file.is_untouched();
+        let pipe = file.pipe.get_or_insert_with(|| {
+            let mut pipe = Pipe::of(&file.name);
+            pipe.is_aside = is_aside;
+            Box::new(pipe)
+        });
         let is_told = pipe.is_told;
         self.call(side, place, bytes, head, said);
         is_told
@@ -251,10 +261,10 @@ impl Smb {
 }
 
 impl File {
-    /// The transactions of it that go on.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+    /// The newest transaction of it that goes on.
+    pub(super) fn newest_number(&self) -> Option<u64> {
         let moved = self.moved.iter().flatten().map(|it| it.number);
-        moved.chain(self.pipe.iter().flat_map(|it| it.numbers()))
+        moved.chain(self.pipe.as_ref().and_then(|it| it.newest_number())).max()
     }
 
     /// Nothing of it was moved, and it is no pipe as far as is known.

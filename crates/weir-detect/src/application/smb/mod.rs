@@ -264,7 +264,7 @@ impl Smb {
     /// that goes on. Without any, rules alone hear of it.
     fn odd(&self, event: AppEvent, said: &mut Said) {
         let going_on = self.waiting.iter().filter(|it| it.is_told).map(|it| it.number);
-        let newest = going_on.chain(self.files.iter().flat_map(File::numbers)).max();
+        let newest = going_on.chain(self.files.iter().filter_map(File::newest_number)).max();
         let mut unit = newest.map_or_else(|| self.aside(), |it| Unit::new(Protocol::Smb, it));
         unit.odd(event);
         said.units.push(unit);

@@ -18,8 +18,10 @@ pub(super) struct Pipe {
     /// Calls are transactions that are told of.
     pub(super) is_told: bool,
     waiting: Vec<Waiting>,
-    /// The call of which its client sent something last.
-    newest: Option<u32>,
+    /// The call of which its client sent something last, and the command and key of that message.
+    newest: Option<(u32, (u16, u64))>,
+    /// Its client called a file a pipe: what is read and written there is the file's still.
+    pub(super) is_aside: bool,
 }
 heap_size!(Pipe { rpc, waiting });
 
@@ -47,9 +49,9 @@ impl Pipe {
         Self { is_told: true, ..Self::default() }
     }
 
-    /// The transactions of its calls that wait.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        self.waiting.iter().map(|it| it.number)
+    /// The newest transaction of its calls that wait: they stand in the order of their numbers.
+    pub(super) fn newest_number(&self) -> Option<u64> {
+        self.waiting.last().map(|it| it.number)
     }
 
     /// Where a call stands among those that wait, and whether it is new.
@@ -66,7 +68,8 @@ impl Pipe {
 
     /// The newest call will be answered later.
     pub(super) fn postpone(&mut self) {
-        let newest = self.waiting.iter_mut().find(|it| Some(it.call) == self.newest);
+        let newest = self.newest.map(|it| it.0);
+        let newest = self.waiting.iter_mut().find(|it| Some(it.call) == newest);
         newest.into_iter().for_each(|it| it.is_pending = true);
     }
 
@@ -95,7 +98,7 @@ impl Smb {
         let mut rpc = std::mem::take(&mut pipe.rpc);
         rpc.take(side, bytes, &mut |rpc, Progress { call, is_done }| {
             if side == 0 {
-                pipe.newest = Some(call.identifier);
+                pipe.newest = Some((call.identifier, (head.command, head.key)));
             }
             if !pipe.is_told {
                 let mut unit = self.aside();
@@ -125,11 +128,13 @@ impl Smb {
         self.files[place].pipe = Some(pipe);
     }
 
-    /// A server does not take the newest call of a pipe.
+    /// A server does not take what a message brought of the newest call of a pipe.
     pub(super) fn deny(&mut self, file: u128, head: &Head, said: &mut Said) {
         let file = self.files.iter_mut().find(|it| it.identifier == file);
         let Some(pipe) = file.and_then(|it| it.pipe.as_mut()) else { return };
-        let place = pipe.waiting.iter().position(|it| Some(it.call) == pipe.newest);
+        let newest = pipe.newest.filter(|it| it.1 == (head.command, head.key));
+        let denied = |it: &Waiting| newest.is_some_and(|newest| newest.0 == it.call);
+        let place = pipe.waiting.iter().position(denied);
         let Some(place) = place else { return };
         let waiting = pipe.waiting.remove(place);
         let Some(call) = pipe.rpc.forget(waiting.call) else { return };

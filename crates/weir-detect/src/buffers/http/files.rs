@@ -75,8 +75,7 @@ impl Transaction {
         let unseen = if self.is_of_http2() { &[][..] } else { URI_NOT_SEEN };
         let path = || self.request.as_ref().map_or(unseen, Half::path);
         let name = named.unwrap_or_else(path).to_vec();
-        let is_whole = if self.is_of_http2() { half.data == Data::Whole } else { half.is_complete };
-        let size = is_whole.then_some(half.body_size);
+        let size = half.is_complete.then_some(half.body_size);
         Cow::Owned(vec![File { name, size, place: None }])
     }
 
@@ -118,7 +117,8 @@ impl Transaction {
     /// The files that `side` sends, as an alert tells of them: so far.
     pub(crate) fn told_files(&self, side: usize, number: u64) -> Vec<Object> {
         let told = |file: &File| {
-            let state = if file.size.is_some() { FileState::Closed } else { FileState::Open };
+            let is_whole = file.size.is_some() && self.is_file_ended(side);
+            let state = if is_whole { FileState::Closed } else { FileState::Open };
             // Digests of a form's parts are made each time, which is too much for each alert.
             let digests = match file.place {
                 Some(_) => Digests::default(),
@@ -129,6 +129,12 @@ impl Transaction {
         self.files(side).iter().map(told).collect()
     }
 
+    /// Whether a side's file has come to its own end: of HTTP/2 a frame of data says that, and not
+    /// one of headers, though rules know its size then.
+    fn is_file_ended(&self, side: usize) -> bool {
+        !self.is_of_http2() || self.half(side).is_some_and(|it| it.data == Data::Whole)
+    }
+
     /// The files of `side` of which more was to come when the connection ended, once.
     pub(crate) fn take_cut_files(&mut self, side: usize, number: u64) -> Vec<Record> {
         let half = if side == 0 { &mut self.request } else { &mut self.response };
@@ -137,7 +143,10 @@ impl Transaction {
         let files = if is_first { self.files(side) } else { Cow::default() };
         let record = |file: &File| {
             // As Suricata has it: what a server sends ends with its connection, in HTTP/1.
-            let is_whole = file.size.is_some() || side == 1 && !self.is_of_http2();
+            let is_whole = match self.is_of_http2() {
+                true => file.size.is_some() && self.is_file_ended(side),
+                false => file.size.is_some() || side == 1,
+            };
             let state = if is_whole { FileState::Closed } else { FileState::Truncated };
             let objects = vec![("http", self.object())];
             Record::file_in(state, number, objects, &self.told(side, file))

@@ -18,6 +18,9 @@ const BODY_STEP: usize = 16 * 1024;
 /// Bytes of the headers of a message of HTTP/2, at most, in all its blocks, and of those behind a
 /// body.
 const FIELDS_LEN_MAX: usize = 64 * 1024;
+/// Headers before a response's own that are kept, and their bytes.
+const INTERIM_MAX: usize = 64;
+const INTERIM_LEN_MAX: usize = 4 * 1024;
 
 /// When rules look at what came of a body, beside whenever much more of it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +207,9 @@ impl Half {
         self.protocol = b"HTTP/2".to_vec();
         self.headers_looked_at = false;
         let is_of_line = fields.iter().any(|it| it.name.starts_with(b":"));
+        if fields.iter().any(|it| it.name == b":status") && self.sent == 0 {
+            self.pass_interim();
+        }
         let mut is_whole = true;
         let mut names = Names::default();
         let mut notes = notes.iter().peekable();
@@ -247,6 +253,19 @@ impl Half {
             };
         }
         is_whole
+    }
+
+    /// What came before a response's own headers, of an interim one or of a promise, says nothing of
+    /// it, and is kept only as far as it takes no room from it.
+    fn pass_interim(&mut self) {
+        if !matches!(self.status.as_slice(), [] | [b'1', ..]) {
+            return;
+        }
+        self.headers.clear();
+        self.inflate = None;
+        if self.fields.len() > INTERIM_MAX || self.raw_headers.len() > INTERIM_LEN_MAX {
+            (self.fields, self.notes, self.raw_headers) = Default::default();
+        }
     }
 
     /// A response's head; [`super::transaction::begins_response`] has looked at its line.

@@ -197,6 +197,10 @@ impl Block {
 
     /// Puts one whose name others refer to; each name is told once (as Suricata tells it).
     fn put_named(&mut self, name: &Arc<[u8]>, value: &[u8]) {
+        // Behind what is kept nothing is told, and nothing is to be compared.
+        if self.is_cut {
+            return self.put(name, value);
+        }
         if self.names.iter().any(|it| Arc::ptr_eq(it, name)) {
             self.note_of(Note::Again, name, value);
         } else {

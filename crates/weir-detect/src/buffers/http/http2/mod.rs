@@ -222,6 +222,11 @@ impl Connection {
             Expect::Data(head, number, left) => {
                 let count = left.min(bytes.len());
                 let left = left - count;
+                // It may have been let go meanwhile.
+                let number = match self.transaction(number) {
+                    Some(_) => number,
+                    None => self.of_stream(head.stream),
+                };
                 progressed.push(number);
                 self.data(side, (head, number), &bytes[..count], left == 0);
                 self.sides[side].expect =
