@@ -255,8 +255,8 @@ impl Half {
         is_whole
     }
 
-    /// What came before a response's own headers, of an interim one or of a promise, says nothing of
-    /// it, and is kept only as far as it takes no room from it.
+    /// What came before a response's own headers, of an interim one or of a promise, says nothing
+    /// of it, and is kept only as far as it takes no room from it.
     fn pass_interim(&mut self) {
         if !matches!(self.status.as_slice(), [] | [b'1', ..]) {
             return;

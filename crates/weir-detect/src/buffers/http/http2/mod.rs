@@ -33,7 +33,7 @@ const TRANSACTIONS_MAX: usize = 256;
 /// Of one piece, so many: more than the frames of the longest piece that a port hands over whole.
 const FRESH_MAX: usize = 8192;
 /// Bytes of a frame other than data, and of a block of headers, at most; what is longer is passed
-/// over, and with it all later headers of that side.
+/// over, and what it would have had remembered with it.
 const BLOCK_LEN_MAX: usize = 64 * 1024;
 /// Bytes of headers that a block gives, at most; the rest is not looked at. Ten bytes may name a
 /// long header again for a stream of its own: beyond so many of one piece, a block gives less.
