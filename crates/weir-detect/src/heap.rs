@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Bytes of the heap that a value keeps for itself, what is inside it included, and itself not.
 pub(crate) trait HeapSize {
@@ -57,6 +58,13 @@ impl<T: HeapSize> HeapSize for Vec<T> {
         let own = self.capacity() * size_of::<T>();
         let own = if own > 0 { own + ALLOCATED } else { 0 };
         own + T::heap_size_of(self.iter())
+    }
+}
+
+/// Who has it together with others counts a share of it.
+impl<T: HeapSize> HeapSize for Arc<Vec<T>> {
+    fn heap_size(&self) -> usize {
+        (size_of::<Vec<T>>() + (**self).heap_size()) / Arc::strong_count(self)
     }
 }
 

@@ -462,7 +462,7 @@ impl Nfs {
         let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
         let (length, data) = xdr.data()?;
         let passed = self.passed(length, data);
-        let reading = self.reading_of(call);
+        let reading = self.reading_of(call, said);
         reading.pieces += 1;
         reading.content.add_at(call.at, (data, passed), said.wanted);
         unit.text(Buffer::FileName, &call.name);
@@ -487,13 +487,16 @@ impl Nfs {
         Some(is_last)
     }
 
-    /// The file that a call reads.
-    fn reading_of(&mut self, call: &Call) -> &mut Reading {
+    /// The file that a call reads. One that makes room for it is told as it ends here.
+    fn reading_of(&mut self, call: &Call, said: &mut Said) -> &mut Reading {
         self.read.retain(|it| !(it.is_over && it.content.is_whole()));
         let place = self.read.iter().position(|it| it.call.handle == call.handle);
         let place = place.unwrap_or_else(|| {
             if self.read.len() == READ_MAX {
-                self.read.remove(0);
+                let oldest = self.read.remove(0);
+                if !oldest.is_over {
+                    said.records.extend(oldest.end());
+                }
             }
             let (call, content) = (call.clone(), Content::default());
             self.read.push(Reading { call, content, pieces: 0, is_over: false });

@@ -1,9 +1,11 @@
 //! DCE/RPC's messages of connections (C706 s12.6): which interface is bound, what is called.
 //! Whoever carries them - TCP, or SMB's pipes - hands the bytes in.
 
+use std::sync::Arc;
+
 use super::Held;
 use super::unit::{TEXT_LEN_MAX, Unit};
-use crate::heap::heap_size;
+use crate::heap::{heap_size, no_heap};
 use crate::rule::{Buffer, Field};
 use crate::value::Object;
 
@@ -35,6 +37,7 @@ struct Interface {
     /// What the server said to it, and why.
     result: Option<[u16; 2]>,
 }
+no_heap!(Interface);
 
 /// A message and its answer.
 #[derive(Clone, Debug, Default)]
@@ -58,22 +61,22 @@ pub(crate) struct Call {
     /// The last fragment of a side came.
     is_whole: [bool; 2],
     /// Interfaces that were bound with it, or that it may be for.
-    bound: Vec<Interface>,
+    bound: Arc<Vec<Interface>>,
 }
-heap_size!(Call { stubs });
+heap_size!(Call { stubs, bound });
 
 /// What a connection is about.
 #[derive(Debug, Default)]
 pub(crate) struct Rpc {
     held: [Held; 2],
-    interfaces: Vec<Interface>,
+    interfaces: Arc<Vec<Interface>>,
     calls: Vec<Call>,
     count: u64,
     pub(crate) is_broken: bool,
     /// Over TCP: what stands before the results in a response counts as theirs, as Suricata has it.
     is_of_connection: bool,
 }
-heap_size!(Rpc { held, calls });
+heap_size!(Rpc { held, interfaces, calls });
 
 /// A call that came further.
 pub(crate) struct Progress {
@@ -201,10 +204,14 @@ impl Rpc {
             interface.is_of_bind = bytes[2] == BIND;
             let kinds = usize::from(bytes[at + 2]);
             at += 24 + 20 * kinds;
-            self.calls[place].bound.push(interface.clone());
+            let bound = Arc::make_mut(&mut self.calls[place].bound);
+            if bound.len() < INTERFACES_MAX {
+                bound.push(interface.clone());
+            }
             if self.interfaces.len() < INTERFACES_MAX {
-                self.interfaces.retain(|it| it.context != interface.context);
-                self.interfaces.push(interface);
+                let interfaces = Arc::make_mut(&mut self.interfaces);
+                interfaces.retain(|it| it.context != interface.context);
+                interfaces.push(interface);
             }
         }
     }
@@ -217,14 +224,15 @@ impl Rpc {
         let call = &mut self.calls[place];
         let asked = call.bound.len();
         let first = self.interfaces.len().saturating_sub(asked);
-        for (index, bound) in call.bound.iter_mut().take(count).enumerate() {
+        let interfaces = Arc::make_mut(&mut self.interfaces);
+        for (index, bound) in Arc::make_mut(&mut call.bound).iter_mut().take(count).enumerate() {
             let at = at + 4 + 24 * index;
             let (Some(result), Some(reason)) = (order.word(bytes, at), order.word(bytes, at + 2))
             else {
                 return;
             };
             bound.result = Some([result, reason]);
-            if let Some(interface) = self.interfaces.get_mut(first + index) {
+            if let Some(interface) = interfaces.get_mut(first + index) {
                 interface.result = Some([result, reason]);
             }
         }

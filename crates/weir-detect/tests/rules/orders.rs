@@ -122,6 +122,28 @@ fn a_rule_that_only_asks_something_of_packets_lets_one_packet_pass() {
 }
 
 #[test]
+fn a_rule_about_a_side_of_an_application_acts_on_the_flow_unless_it_asks_for_bits() {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (put, is_of_flow) in [
+        ("", true),
+        ("flowbits:set,x;", true),
+        ("hostbits:set,x;", true),
+        ("xbits:set,x,track ip_src;", true),
+        ("flowbits:isnotset,x;", false),
+        ("hostbits:isnotset,x;", false),
+        ("xbits:isnotset,x,track ip_src;", false),
+    ] {
+        let mut bench = inline(&format!(
+            "pass http any any -> any any (flow:to_server; {put} sid:1;)\n\
+             alert http any any -> any any (flow:to_client; http.stat_code; content:\"2\"; sid:2;)"
+        ));
+        bench.client(REQUEST);
+        bench.server(ANSWER);
+        assert_eq!(bench.alerted().is_empty(), is_of_flow, "{put}");
+    }
+}
+
+#[test]
 fn a_rule_that_lets_so_many_pass_lets_no_more_pass() {
     let mut bench = inline(
         "pass udp any any -> any any (content:\"evil\"; \

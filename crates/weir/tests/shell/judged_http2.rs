@@ -298,7 +298,6 @@ impl Cases {
                 "promise, answer first",
                 vec![first(), promise(4), (1, response(2)), (1, response(1))],
             ),
-            ("promise that goes on", vec![first(), promise(0), (1, response(2)), (1, response(1))]),
             ("promise refused", vec![first(), promise(4), (0, frame(3, 0, 2, b"\0\0\0\x08"))]),
             ("padded", vec![padded(0, 3), (1, response(1))]),
             ("padded, priority", vec![padded(WITH_PRIORITY, 3), (1, response(1))]),

@@ -447,6 +447,11 @@ fn wide(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().filter(|it| *it != 0).collect()
 }
 
+/// Seconds since Unix began to count, of Windows' tenths of microseconds (MS-DTYP s2.3.3).
+fn unix_seconds(time: u64) -> u64 {
+    (time / 10_000_000).saturating_sub(11_644_473_600)
+}
+
 /// A name as EVE tells it.
 fn told_text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()

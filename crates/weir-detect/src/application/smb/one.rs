@@ -353,7 +353,7 @@ fn described(
             let eight = |at: usize| Some(u64::from_le_bytes(*words.get(at..)?.first_chunk()?));
             for (name, at) in [("created", 11), ("accessed", 19), ("modified", 27), ("changed", 35)]
             {
-                told.put(name, (eight(at)? / 10_000_000).saturating_sub(11_644_473_600));
+                told.put(name, super::unix_seconds(eight(at)?));
             }
             told.put("size", eight(47)?);
             told.put("fuid", format!("{file:04x}"));

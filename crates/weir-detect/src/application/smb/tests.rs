@@ -456,12 +456,13 @@ fn what_is_written_and_what_is_read_of_a_file_are_told_apart() {
 
 #[test]
 fn what_no_server_takes_is_looked_at_and_not_told() {
-    // More than there is, and elsewhere than it should be.
+    // More than there is, and within the head.
     let mut lacking = write(OPENED, 0, b"evil");
     lacking[4 + 64 + 4] = 9;
-    let mut elsewhere = write(OPENED, 0, b"....evil");
-    (elsewhere[4 + 64 + 2], elsewhere[4 + 64 + 4]) = (116, 4);
-    for (message, is_told) in [(lacking, false), (elsewhere, true)] {
+    let mut within = write(OPENED, 0, b"good");
+    within[4 + 64 + 2] = 108;
+    within[4 + 108..4 + 112].copy_from_slice(b"evil");
+    for (message, is_told) in [(lacking, false), (within, true)] {
         let (mut smb, mut said) = (Smb::default(), Said::default());
         smb.take(0, &message, &mut said);
         let found = said.units.iter().find(|it| has(it, Buffer::FileData, b"evil")).unwrap();
@@ -469,4 +470,73 @@ fn what_no_server_takes_is_looked_at_and_not_told() {
         smb.end(&mut said);
         assert_eq!(!said.records.is_empty(), is_told);
     }
+}
+
+#[test]
+fn bytes_lie_together_wherever_in_their_messages_they_are() {
+    let shifted = |at: u8, data: &[u8]| {
+        let mut write = write(OPENED, at, &[b".", data].concat());
+        (write[4 + 64 + 2], write[4 + 64 + 4]) = (113, data.len() as u8);
+        write
+    };
+    let told = said(&[(0, shifted(0, b"ev")), (0, shifted(2, b"il"))]);
+    assert!(told.units.iter().any(|it| has(it, Buffer::FileData, b"evil")), "{told:?}");
+}
+
+/// Bytes for a pipe, which its client wants answered.
+fn transceive(number: u64, data: &[u8]) -> Vec<u8> {
+    let mut ioctl = vec![0; 56];
+    (ioctl[0], ioctl[24], ioctl[28]) = (57, 120, data.len() as u8);
+    ioctl[4..8].copy_from_slice(&0x0011_c017_u32.to_le_bytes());
+    ioctl[8..24].copy_from_slice(&OPENED);
+    ioctl.extend(data);
+    two(11, false, number, 5, &ioctl)
+}
+
+/// A server's refusal (STATUS_INVALID_DEVICE_REQUEST).
+fn refused(number: u64) -> Vec<u8> {
+    let mut answer = two(11, true, number, 5, &[9, 0, 0, 0, 0, 0, 0, 0, 0]);
+    answer[4 + 8..4 + 12].copy_from_slice(&0xc000_0010_u32.to_le_bytes());
+    answer
+}
+
+#[test]
+fn a_file_that_its_client_calls_a_pipe_stays_a_file() {
+    let [connect, connected] = tree_connect("\\\\s\\c$", 1);
+    let [open, opened] = create("a");
+    let told = said(&[
+        (0, connect),
+        (1, connected),
+        (0, open),
+        (1, opened),
+        (0, transceive(8, b"x")),
+        (1, refused(8)),
+        (0, write(OPENED, 0, b"evil")),
+    ]);
+    let found = told.units.iter().find(|it| has(it, Buffer::FileData, b"evil")).unwrap();
+    assert!(has(found, Buffer::FileName, b"a"));
+}
+
+#[test]
+fn who_refuses_another_message_does_not_end_a_call() {
+    let [connect, connected] = tree_connect("\\\\s\\IPC$", 2);
+    let [open, opened] = create("srvsvc");
+    let whole = call(0, b"\0\0\0\0\0\0\x0f\0evil");
+    let part = |flags: u8, stub: &[u8]| {
+        let mut part = call(0, &[b"\0\0\0\0\0\0\x0f\0", stub].concat());
+        part[3] = flags;
+        part
+    };
+    assert_eq!(part(3, b"evil"), whole);
+    let told = said(&[
+        (0, connect),
+        (1, connected),
+        (0, open),
+        (1, opened),
+        (0, write(OPENED, 0, &part(1, b"ev"))),
+        (0, transceive(8, b"")),
+        (1, refused(8)),
+        (0, write(OPENED, 0, &part(2, b"il"))),
+    ]);
+    assert!(told.units.iter().any(|it| has(it, Buffer::DcerpcStub, b"evil")), "{told:?}");
 }

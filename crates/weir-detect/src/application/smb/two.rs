@@ -25,8 +25,6 @@ const CREATED_LEN: usize = 88;
 pub(super) const BUFFER_OVERFLOW: u32 = 0x8000_0005;
 /// A call over a pipe (MS-FSCC s2.3).
 const PIPE_TRANSCEIVE: u32 = 0x0011_c017;
-/// Seconds between the beginnings of time of Windows and of Unix.
-const EPOCH_S: u64 = 11_644_473_600;
 
 pub(super) const NEGOTIATE: u16 = 0;
 pub(super) const SESSION_SETUP: u16 = 1;
@@ -210,33 +208,34 @@ fn write(smb: &mut Smb, head: &Head, (bytes, body): Parts<'_>, said: &mut Said) 
     let length = LITTLE.long(body, 4)?;
     let file = file_identifier(body, 16)?;
     let place = LITTLE.word(body, 2)?;
-    let data = moved(smb, (bytes, file), (place, WRITTEN_AT), length, said)?;
+    let (data, place) = moved(smb, (bytes, file), (place, WRITTEN_AT), length, said)?;
     let at = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
     let lacks = data.len() < length as usize && !smb.is_cut;
     if lacks || Smb::is_too_much(length, smb.moved_max[1]) {
         smb.odd(AppEvent::SmbWriteSize, said);
         smb.stray(file, data, said);
     } else {
-        move_bytes(smb, file, (at, data, length), WRITTEN_AT.into(), head, said);
+        move_bytes(smb, file, (at, data, length), place, head, said);
     }
     Some(())
 }
 
-/// The bytes that a message moves. Suricata looks where they should be; rules look where the
-/// message says that they are, too.
+/// The bytes that a message moves, and where in it they begin: as it says, for receivers look
+/// there, but not within its head. Suricata looks where they should be; rules look at both.
 fn moved<'a>(
     smb: &Smb,
     (bytes, file): (&'a [u8], u128),
     (said_at, at): (u16, u16),
     length: u32,
     said: &mut Said,
-) -> Option<&'a [u8]> {
-    if said_at != at
-        && let Some(data) = named(bytes, said_at.into(), length)
-    {
-        smb.stray(file, data, said);
+) -> Option<(&'a [u8], usize)> {
+    let places = [said_at.max(at), said_at.min(at)];
+    let [data, other] = places.map(|it| named(bytes, it.into(), length));
+    let Some(data) = data else { return other.map(|it| (it, places[1].into())) };
+    if let Some(other) = other.filter(|_| said_at != at) {
+        smb.stray(file, other, said);
     }
-    named(bytes, at.into(), length)
+    Some((data, places[0].into()))
 }
 
 /// What is read of a file, from a place on.
@@ -249,7 +248,7 @@ fn read(
 ) -> Option<()> {
     let length = LITTLE.long(body, 4)?;
     let place = (*body.get(2)?).into();
-    let data = moved(smb, (bytes, file), (place, READ_AT), length, said)?;
+    let (data, place) = moved(smb, (bytes, file), (place, READ_AT), length, said)?;
     let is_too_much = Smb::is_too_much(length, smb.moved_max[0]);
     if is_too_much {
         smb.odd(AppEvent::SmbReadSize, said);
@@ -257,7 +256,7 @@ fn read(
     if is_too_much || data.len() < length as usize && !smb.is_cut {
         smb.stray(file, data, said);
     } else {
-        move_bytes(smb, file, (at, data, length), READ_AT.into(), head, said);
+        move_bytes(smb, file, (at, data, length), place, head, said);
     }
     Some(())
 }
@@ -353,7 +352,7 @@ fn described(
             for (name, at) in [("created", 8), ("accessed", 16), ("modified", 24), ("changed", 32)]
             {
                 // Suricata tells the lower half.
-                let seconds = (eight(at)? / 10_000_000).saturating_sub(EPOCH_S);
+                let seconds = super::unix_seconds(eight(at)?);
                 told.put(name, seconds & u64::from(u32::MAX));
             }
             told.put("size", size);

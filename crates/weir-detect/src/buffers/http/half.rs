@@ -206,7 +206,7 @@ impl Half {
     pub(super) fn put_fields(&mut self, fields: Vec<Header>, notes: &[(usize, Note)]) -> bool {
         self.protocol = b"HTTP/2".to_vec();
         self.headers_looked_at = false;
-        let is_of_line = fields.iter().any(|it| it.name.starts_with(b":"));
+        let mut has_new_line = self.first_line.is_empty();
         if fields.iter().any(|it| it.name == b":status") && self.sent == 0 {
             self.pass_interim();
         }
@@ -215,13 +215,20 @@ impl Half {
         let mut notes = notes.iter().peekable();
         for (place, Header { name, value }) in fields.into_iter().enumerate() {
             match name.as_slice() {
-                b":method" if self.method.is_empty() => self.method.clone_from(&value),
+                b":method" if self.method.is_empty() => {
+                    has_new_line = true;
+                    self.method.clone_from(&value);
+                }
                 // Both as it came: rules about HTTP/2 are written so.
                 b":path" if self.target.is_empty() => {
+                    has_new_line = true;
                     self.normalized.clone_from(&value);
                     self.target.clone_from(&value);
                 }
-                b":status" => self.status.clone_from(&value),
+                b":status" => {
+                    has_new_line |= self.status != value;
+                    self.status.clone_from(&value);
+                }
                 _ => {}
             }
             let note = notes.next_if(|it| it.0 == place);
@@ -245,8 +252,8 @@ impl Half {
             let encoding = self.header(b"content-encoding");
             self.inflate = encoding.and_then(Inflate::of).map(Box::new);
         }
-        // Blocks behind a body say nothing of it: its path is not copied for each of them.
-        if is_of_line || self.first_line.is_empty() {
+        // A block that says nothing new of it costs no copy of its path.
+        if has_new_line {
             self.first_line = match self.status.as_slice() {
                 [] => [self.method.as_slice(), b" ", &self.target, b" HTTP/2\r\n"].concat(),
                 status => [b"HTTP/2 ", status, b"\r\n"].concat(),
