@@ -67,7 +67,7 @@ fn alerts_tell_what_settings_ask_for_and_no_more() {
                  reference:url,weir.example/a; sid:1;)\n";
     let log = |of_alert: &str, more: &str| {
         format!(
-            "outputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n{more}      \
+            "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n{more}      \
              types:\n        - alert:\n{of_alert}        - http\n"
         )
     };
@@ -143,7 +143,7 @@ fn applications_that_are_off_are_not_known() {
     {
         let failed = if of_http == 0 { 2 } else { 0 };
         let yaml = format!(
-            "outputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [alert, http]}}\n\
+            "%YAML 1.1\n---\noutputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [alert, http]}}\n\
              app-layer: {{protocols: {{http: {{enabled: {enabled}}}}}}}\n"
         );
         let test = format!(
@@ -184,4 +184,29 @@ fn streams_of_nothing_known_are_looked_at_in_chunks_by_who_watches() {
     let long = format!("tcp 9999\n{}", format!("> {}bbb\n", "x".repeat(997)).repeat(7));
     let chunks = counts(&[("alert.signature_id: 1", 3), ("pcap_cnt: 10", 1), ("pcap_cnt: 16", 1)]);
     assert_eq!(failures("chunks", &long, rules, ALERTS, &chunks), none);
+}
+
+#[test]
+fn alerts_are_told_as_their_settings_say() {
+    let rules = "alert http any any -> any any (http.method; content:\"POST\"; \
+                 metadata:policy x; sid:1;)\nalert tcp any any -> any any (content:\"h\"; sid:2;)\n";
+    let log = |of_log: &str, of_alert: &str| {
+        format!(
+            "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n      {of_log}\n      \
+             types: [{{alert: {{{of_alert}}}}}]\n"
+        )
+    };
+    let id = "community_id: \"1:1u931kJ35oakXCbRtqU9rNHKj2U=\"";
+    let cases = [
+        ("off", "metadata: yes", "enabled: no", "alert.signature_id: 1", 0),
+        ("buffer", "metadata: yes", "payload: yes, payload-buffer-size: 5", "payload: UE9TVA==", 2),
+        ("bare", "metadata: yes", "metadata: no", "has-key: alert.metadata", 0),
+        ("told", "metadata: yes", "metadata: yes", "has-key: alert.metadata", 1),
+        ("seed", "community-id: yes\n      community-id-seed: 123", "metadata: yes", id, 3),
+    ];
+    for (name, of_log, of_alert, what, count) in cases {
+        let test = counts(&[(what, count)]);
+        let failed = failures(name, POST, rules, &log(of_log, of_alert), &test);
+        assert_eq!(failed, Vec::<Value>::new(), "{name}");
+    }
 }

@@ -143,6 +143,9 @@ impl<W: Write> Look<W> {
         self.cut(&mut told);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet, false));
         self.late_texts = texts_of(&told);
+        if told.is_empty() {
+            return;
+        }
         // All alerts of a packet say to whom it is answered.
         let all: Vec<Alert> = told.iter().chain(&*alerts).cloned().collect();
         for alert in &told {
