@@ -67,7 +67,7 @@ fn alerts_tell_what_settings_ask_for_and_no_more() {
                  reference:url,weir.example/a; sid:1;)\n";
     let log = |of_alert: &str, more: &str| {
         format!(
-            "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n{more}      \
+            "outputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n{more}      \
              types:\n        - alert:\n{of_alert}        - http\n"
         )
     };
@@ -143,7 +143,7 @@ fn applications_that_are_off_are_not_known() {
     {
         let failed = if of_http == 0 { 2 } else { 0 };
         let yaml = format!(
-            "%YAML 1.1\n---\noutputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [alert, http]}}\n\
+            "outputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [alert, http]}}\n\
              app-layer: {{protocols: {{http: {{enabled: {enabled}}}}}}}\n"
         );
         let test = format!(
@@ -188,12 +188,12 @@ fn streams_of_nothing_known_are_looked_at_in_chunks_by_who_watches() {
 
 #[test]
 fn alerts_are_told_as_their_settings_say() {
-    let rules = "alert http any any -> any any (http.method; content:\"POST\"; \
-                 metadata:policy x; sid:1;)\nalert tcp any any -> any any (content:\"h\"; sid:2;)\n";
+    let rules = "alert http any any -> any any (http.method; content:\"POST\"; metadata:policy x; \
+                 sid:1;)\nalert tcp any any -> any any (content:\"h\"; sid:2;)\n";
     let log = |of_log: &str, of_alert: &str| {
         format!(
-            "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      filename: eve.json\n      {of_log}\n      \
-             types: [{{alert: {{{of_alert}}}}}]\n"
+            "%YAML 1.1\n---\noutputs:\n  - eve-log:\n      enabled: yes\n      \
+             filename: eve.json\n      {of_log}\n      types: [{{alert: {{{of_alert}}}}}]\n"
         )
     };
     let id = "community_id: \"1:1u931kJ35oakXCbRtqU9rNHKj2U=\"";
