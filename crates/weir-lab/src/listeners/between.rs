@@ -7,6 +7,7 @@
 //! ```
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -162,7 +163,8 @@ impl Between {
         server.arg(format!("--remote=punix:{}", socket.display())).arg(&database);
         environment(&mut server);
         self.daemons.push(Running::start(&mut server)?);
-        interrupt::until("OVS's database", SHORT, || Ok(socket.exists()))?;
+        // It is there a moment before anyone listens at it.
+        interrupt::until("OVS's database", SHORT, || Ok(UnixStream::connect(&socket).is_ok()))?;
         let mut switch = self.gateway.command("ovs-vswitchd");
         switch.arg(format!("unix:{}", socket.display()));
         environment(&mut switch);

@@ -511,7 +511,8 @@ fn the_kernel_carries_flows_of_two_workers_in_order_and_evidence_holds_their_hea
     assert_all_worked(&status, 2, &["host_received"]);
     let count = |name: &str| number(&status, &format!("/pairs/0/fast_path/{name}"));
     assert_eq!((count("events_lost"), count("heads_lost")), (0, 0), "{status:#}");
-    assert!(count("flows") >= u64::from(HOST_PAIRS), "{status:#}");
+    // Those that are silent by now were removed again.
+    assert!(count("installed") >= u64::from(HOST_PAIRS), "{status:#}");
     let file = lab.folder().join("carried.pcapng");
     let (done, words) = cut(&lab, &file, &[]);
     assert!(done, "{words}");
