@@ -149,6 +149,8 @@ pub(crate) struct Progress {
     pub(crate) overlaps: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
+    /// Bytes that came are others now, of the stream or of what waits.
+    pub(crate) is_changed: bool,
     /// The stream is as long with it as it may be.
     pub(crate) reaches_depth: bool,
     /// What comes is encrypted: nobody looks into it.
@@ -176,6 +178,7 @@ impl From<Taken> for Progress {
             refused: taken.refused,
             differs: taken.differs,
             rewritten: taken.rewritten,
+            is_changed: taken.is_changed,
             reaches_depth: taken.reaches_depth,
             ..Self::default()
         }
@@ -269,6 +272,7 @@ impl Conversation {
         let first = if seen & flags::SYN != 0 { sequence.wrapping_add(1) } else { sequence };
         let is_encrypted = self.is_encrypted(limits);
         self.streams[side].may_miss(!limits.sees_all);
+        self.streams[side].may_change(limits.waits_for_acknowledgment);
         let taken = match is_encrypted {
             true => self.streams[side].pass(first, view.payload.len()),
             false => self.streams[side].take(first, view.payload),
@@ -284,8 +288,12 @@ impl Conversation {
             return progress;
         }
         let mut progress = Progress::from(taken);
-        if taken.waits && taken.new == 0 {
+        let again = limits.as_suricata.looks_again > 0 && taken.is_part;
+        if (taken.waits || again) && taken.new == 0 {
             progress.island = self.streams[side].island(first);
+        }
+        if taken.is_changed && limits.waits_for_acknowledgment {
+            progress.rewritten = self.look_again(side, taken.new, taken.rewritten);
         }
         if taken.gaps > 0 {
             self.lose(side, taken.lost);
@@ -418,8 +426,8 @@ impl Conversation {
     }
 
     /// What a side said, gaps named, for whoever reads it.
-    pub(crate) fn told(&self, side: usize, is_whole: bool) -> Vec<u8> {
-        self.streams[side].told(is_whole)
+    pub(crate) fn told(&self, side: usize) -> Vec<u8> {
+        self.streams[side].told()
     }
 
     /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that

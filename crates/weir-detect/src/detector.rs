@@ -341,7 +341,8 @@ impl Detector {
         let decision = self.look(now, slot, direction, packet, alerts);
         self.end_applications(now, *slot);
         let conversation = self.flows.taken_mut(*slot).and_then(|it| it.conversation.as_mut());
-        match conversation.is_some_and(|it| it.let_go_if_over()) {
+        let waits = self.evaluator.limits.waits_for_acknowledgment;
+        match conversation.is_some_and(|it| !waits && it.let_go_if_over()) {
             true => self.flows.weigh_now(*slot),
             false => self.flows.weigh(*slot),
         }
@@ -526,10 +527,10 @@ impl Detector {
         self.watcher.as_mut().is_some_and(|it| it.dropped_early(now, flood, packets))
     }
 
-    /// Bytes at the end of the last packet's stream that its receiver takes for others than those
-    /// that were looked at before.
-    pub fn rewritten(&self) -> usize {
-        self.evaluator.rewritten
+    /// Whether bytes of the last packet's side that were looked at before are others now, for its
+    /// receiver.
+    pub fn has_changed(&self) -> bool {
+        self.evaluator.is_changed
     }
 
     /// Packets were looked at before from here on, or no more.
@@ -552,16 +553,15 @@ impl Detector {
         decision
     }
 
-    /// The last bytes of a side's stream of a flow: with `is_whole` those too that the receiver has
-    /// not acknowledged.
-    pub(crate) fn stream(
-        &self,
-        slot: FlowSlot,
-        direction: Direction,
-        is_whole: bool,
-    ) -> Option<Vec<u8>> {
+    /// The last bytes of a side's stream of a flow that the receiver has acknowledged.
+    pub(crate) fn stream(&self, slot: FlowSlot, direction: Direction) -> Option<Vec<u8>> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        Some(conversation.told(direction.index(), is_whole))
+        Some(conversation.told(direction.index()))
+    }
+
+    pub(crate) fn next_number(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
+        let flow = self.flows.taken(slot)?;
+        flow.session.as_ref()?.next(direction.index())
     }
 
     pub(crate) fn as_known(
@@ -635,7 +635,9 @@ fn follow(
         // What comes too late is not taken into account.
         false => found.push(Event::StreamInvalidTimestamp),
         true => {
+            let is_spoken = flow.told.application.is_some() || flow.told.has_failed;
             let session = flow.session.get_or_insert_default();
+            session.speaks(is_spoken || !limits.as_suricata.wants_handshakes);
             found.extend(session.take(direction, view, limits));
             (goes_on, closing) = (!session.is_refused(), session.closing());
         }
@@ -646,7 +648,8 @@ fn follow(
     }
     let is_known = flow.session.as_ref().is_some_and(|it| it.is_taken_up());
     goes_on |= is_taken_up && !is_known;
-    let is_part = goes_on && closing != Closing::Behind;
+    let is_aside = found.iter().any(|it| it.is_of_segment_beside());
+    let is_part = goes_on && closing != Closing::Behind && !is_aside;
     Place {
         is_refused: !goes_on && limits.refuses_invalid,
         is_ignored: !is_part && limits.as_suricata.ignores_invalid,

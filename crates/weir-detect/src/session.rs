@@ -98,6 +98,8 @@ pub(crate) struct Session {
     alone: Option<u8>,
     /// The SYN asked for TCP Fast Open.
     asks_early: bool,
+    /// It is known what is spoken, or that nobody knows.
+    is_spoken: bool,
     /// See [`Self::has_set_up`].
     has_set_up: bool,
     closing: Closing,
@@ -223,6 +225,11 @@ impl Session {
         }
     }
 
+    /// It is known what is spoken, or that nobody knows, or not.
+    pub(crate) fn speaks(&mut self, is_spoken: bool) {
+        self.is_spoken = is_spoken;
+    }
+
     /// How the last segment stood to its end.
     pub(crate) fn closing(&self) -> Closing {
         self.closing
@@ -283,7 +290,9 @@ impl Session {
         if is_alone {
             own.acknowledged = later(own.acknowledged, own.next);
         }
-        own.settled = own.acknowledged;
+        if !events.iter().any(|it| it.is_of_segment_beside()) {
+            own.settled = own.acknowledged;
+        }
         events
     }
 
@@ -331,11 +340,11 @@ impl Session {
         }
         if self.is_spurious(segment) {
             events.push(Event::StreamSpuriousRetransmission);
-            // What lies before the stream is looked at no further; nor, who is strict, at what was
-            // acknowledged before this side spoke last.
+            // What lies before the stream is looked at no further; nor, who is strict and knows
+            // what is spoken, at what was acknowledged before this side spoke last.
             let own = &self.sides[segment.side];
             let first = own.first.wrapping_add(1);
-            let is_settled = self.is_strict && before(first, own.settled);
+            let is_settled = self.is_strict && self.is_spoken && before(first, own.settled);
             let first = if is_settled { own.settled } else { first };
             if not_behind(segment.end(), first) {
                 return;
@@ -365,6 +374,10 @@ impl Session {
 
     fn close(&mut self, segment: &Segment) {
         self.state = State::Closed;
+        // As by Suricata: whom it tells that nothing is heard goes on with what is acknowledged.
+        if self.wants_handshakes && segment.has(RST) {
+            self.sides[1 - segment.side].next = segment.acknowledgment;
+        }
         self.reset_by = segment.has(RST).then_some(segment.side as u8);
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Taken {
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
+    /// Bytes that came are others now, of the stream or of what waits.
+    pub(crate) is_changed: bool,
     /// The stream is as long with it as it may be.
     pub(crate) reaches_depth: bool,
 }
@@ -82,6 +84,8 @@ pub(crate) struct Stream {
     may_miss: bool,
     /// There is room for what waits: see [`Self::may_wait`].
     may_wait: bool,
+    /// What was acknowledged may become other bytes: see [`Self::may_change`].
+    may_change: bool,
     /// Where segments begin and end that were not acknowledged, in the order in which they came.
     segments: VecDeque<(u32, u32)>,
     /// The last that was, where the receiver has nothing behind it.
@@ -123,6 +127,12 @@ impl Stream {
         self.may_wait = may_wait;
     }
 
+    /// Whether bytes that were acknowledged become others, too, until they count as looked at, as
+    /// by Suricata: see [`Self::settle_before`].
+    pub(crate) fn may_change(&mut self, may_change: bool) {
+        self.may_change = may_change;
+    }
+
     fn waiting_max(&self) -> usize {
         if self.may_wait { WAITING_LONG_MAX } else { WAITING_MAX }
     }
@@ -137,7 +147,14 @@ impl Stream {
         self.acknowledged = Some(number);
         let mut known = self.segments.iter().chain(&self.edge);
         self.edge = known.find(|it| it.1 == number).copied();
-        self.segments.retain(|(_, end)| number.wrapping_sub(*end) as i32 <= -1);
+        if !self.may_change {
+            self.settle_before(number);
+        }
+    }
+
+    /// What lies before this number is as it is, whatever comes in its place.
+    pub(crate) fn settle_before(&mut self, number: u32) {
+        self.segments.retain(|(_, end)| before(number, *end));
     }
 
     /// Bytes of it that the receiver has, and the number behind the last of them, where known.
@@ -293,12 +310,15 @@ impl Stream {
         let mut is_given_up = false;
         if behind < AHEAD_MAX {
             // It begins at the next byte, or before: what is new of it.
-            (taken.differs, taken.rewritten) = self.compare(sequence, bytes, behind as usize);
-            let new = bytes.get(behind as usize..).unwrap_or_default();
-            if self.waiting.differs(next, next, new) {
-                taken.differs = true;
-                let settled = self.settled(sequence, bytes, behind as usize);
-                taken.new += self.append(&settled);
+            let behind = behind as usize;
+            let new = bytes.get(behind..).unwrap_or_default();
+            let is_other = self.waiting.differs(next, next, new);
+            if is_other || self.differs(behind, bytes) {
+                let settled = self.settle(sequence, bytes, &mut taken);
+                // A byte that only keeps a connection alive may be any (RFC 9293 s3.8.4).
+                let is_any = self.probes(sequence, bytes.len()) && self.is_acknowledged(sequence);
+                taken.differs = is_other || !is_any;
+                taken.new += self.append(settled.get(behind..).unwrap_or_default());
             } else {
                 taken.new += self.append(new);
             }
@@ -320,8 +340,7 @@ impl Stream {
             }
             taken.differs = self.waiting.differs(next, sequence, bytes);
             if taken.differs {
-                let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
-                self.waiting.rewrite(next, sequence, bytes, &parts);
+                self.settle(sequence, bytes, &mut taken);
             }
             let before = self.waiting.bytes();
             self.waiting.insert(next, sequence, bytes);
@@ -334,18 +353,6 @@ impl Stream {
         taken.lost += lost;
         self.remember(sequence, sequence.wrapping_add(bytes.len() as u32));
         taken
-    }
-
-    /// Whether a segment that begins so far behind has other bytes than came before in its place,
-    /// and how many of the last ones it changes.
-    fn compare(&mut self, sequence: u32, bytes: &[u8], behind: usize) -> (bool, usize) {
-        if !self.differs(behind, bytes) {
-            return (false, 0);
-        }
-        let rewritten = self.rewrite(sequence, bytes);
-        // A byte that only keeps a connection alive may be any (RFC 9293 s3.8.4).
-        let is_any = self.probes(sequence, bytes.len()) && self.is_acknowledged(sequence);
-        (!is_any, rewritten)
     }
 
     /// Notes where a segment lies that its receiver may not have yet.
@@ -366,9 +373,20 @@ impl Stream {
     /// where it only watches, of a segment with the very place of another.
     pub(crate) fn tells_conflict(&self, sequence: u32, length: usize, only_watches: bool) -> bool {
         let end = sequence.wrapping_add(length as u32);
-        let is_same = || self.segments.iter().chain(&self.edge).any(|it| *it == (sequence, end));
+        let is_other =
+            |it: &(u32, u32)| *it != (sequence, end) && before(it.0, end) && before(sequence, it.1);
+        let is_same = || {
+            let mut known = self.segments.iter().chain(&self.edge);
+            self.repeats(sequence, length) && !known.any(is_other)
+        };
         let is_old = self.acknowledged.is_some_and(|it| it.wrapping_sub(end) as i32 > 0);
         !(self.probes(sequence, length) || is_old || (only_watches && is_same()))
+    }
+
+    /// Whether a segment has the very place of another.
+    pub(crate) fn repeats(&self, sequence: u32, length: usize) -> bool {
+        let place = (sequence, sequence.wrapping_add(length as u32));
+        self.segments.iter().chain(&self.edge).any(|it| *it == place)
     }
 
     /// Whether some of a segment's bytes lie where others came before: not of one that its receiver
@@ -383,50 +401,50 @@ impl Stream {
         has_some && self.tells_conflict(sequence, length, false)
     }
 
-    /// Which of a segment's bytes the receiver takes for those of segments before it.
-    fn believed(&self, sequence: u32, length: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.disputed(sequence, length).filter(|it| it.1).map(|it| it.0)
-    }
-
     /// Which of a segment's bytes came before, with the last segments, and whether the receiver
-    /// takes the new ones.
-    fn disputed(
-        &self,
-        sequence: u32,
-        length: usize,
-    ) -> impl Iterator<Item = ((u32, u32), bool)> + '_ {
+    /// takes the new ones: by the numbers of those segments; first the one, of those that begin
+    /// like it, that has its very place.
+    fn disputed(&self, sequence: u32, length: usize) -> Vec<((u32, u32), bool)> {
         let against = move |number: u32| number.wrapping_sub(sequence) as i32;
         let second = (0, length as i32);
         let overlapping = self.segments.iter().map(move |it| (against(it.0), against(it.1)));
         let system = self.system;
-        overlapping.filter_map(move |first| {
+        let mut overlapping: Vec<_> =
+            overlapping.filter(|first| first.0 < second.1 && first.1 > second.0).collect();
+        overlapping.sort_by_key(|first| (first.0, *first != second));
+        let disputed = overlapping.into_iter().map(|first| {
             let (start, end) = (first.0.max(0), first.1.min(second.1));
-            let range = (start as u32, end as u32);
-            (start < end).then(|| (range, system.takes_second(first, second)))
-        })
+            ((start as u32, end as u32), system.takes_second(first, second))
+        });
+        disputed.collect()
     }
 
-    /// What a segment brings behind its first `behind` bytes, which are there: where pieces that
-    /// wait have other bytes, those that the receiver believes; its own, where nobody knows.
-    fn settled(&self, sequence: u32, bytes: &[u8], behind: usize) -> Vec<u8> {
-        let next = sequence.wrapping_add(behind as u32);
-        let own = &bytes[behind..];
-        let mut waiting = own.to_vec();
-        for (known, piece) in self.waiting.within(next, next, own.len()) {
-            let places = waiting.iter_mut().skip(known.wrapping_sub(next) as usize);
-            places.zip(piece).for_each(|(place, byte)| *place = *byte);
-        }
-        let mut settled = own.to_vec();
-        for takes_second in [false, true] {
-            let from = if takes_second { own } else { waiting.as_slice() };
-            let ranges = self.disputed(sequence, bytes.len());
-            for ((start, end), _) in ranges.filter(|it| it.1 == takes_second) {
-                let range =
-                    (start as usize).max(behind) - behind..(end as usize).max(behind) - behind;
-                settled[range.clone()].copy_from_slice(&from[range]);
+    /// Settles which bytes count where a segment lies over others: one after the other those are
+    /// overwritten by its own, or its own by theirs. Gives its own as they are then.
+    fn settle(&mut self, sequence: u32, bytes: &[u8], taken: &mut Taken) -> Vec<u8> {
+        let mut own = bytes.to_vec();
+        let Some(next) = self.next else { return own };
+        for ((start, end), takes_second) in self.disputed(sequence, bytes.len()) {
+            for at in start..end {
+                let (number, own) = (sequence.wrapping_add(at), &mut own[at as usize]);
+                let behind = next.wrapping_sub(number) as usize;
+                let place = match self.window.len().checked_sub(behind) {
+                    Some(place) => self.window.get_mut(place),
+                    None => self.waiting.byte(next, number),
+                };
+                let Some(known) = place.filter(|it| **it != *own) else { continue };
+                if !takes_second {
+                    *own = *known;
+                    continue;
+                }
+                *known = *own;
+                taken.is_changed = true;
+                if behind < AHEAD_MAX as usize {
+                    taken.rewritten = taken.rewritten.max(behind);
+                }
             }
         }
-        settled
+        own
     }
 
     /// Whether bytes before a segment are missing for good: its receiver has them, and nobody saw
@@ -435,27 +453,6 @@ impl Stream {
         let Some(first) = self.waiting.first() else { return false };
         let is_behind = is_empty || sequence.wrapping_sub(first) as i32 >= 0;
         is_behind && self.may_miss && self.is_acknowledged(first)
-    }
-
-    /// Puts a segment's bytes in the place of those of the window that the receiver believes less;
-    /// how far before the stream's end the first of them is.
-    fn rewrite(&mut self, sequence: u32, bytes: &[u8]) -> usize {
-        let Some(next) = self.next else { return 0 };
-        let parts: Vec<(u32, u32)> = self.believed(sequence, bytes.len()).collect();
-        let mut first = 0;
-        for (start, end) in parts {
-            for at in start..end {
-                let behind = next.wrapping_sub(sequence.wrapping_add(at)) as usize;
-                let Some(place) = self.window.len().checked_sub(behind) else { continue };
-                if let Some(byte) = self.window.get_mut(place) {
-                    if *byte != bytes[at as usize] {
-                        first = first.max(behind);
-                    }
-                    *byte = bytes[at as usize];
-                }
-            }
-        }
-        first
     }
 
     /// Takes in a segment of so many bytes that nobody looks at.
@@ -497,22 +494,21 @@ impl Stream {
         lets_go
     }
 
-    /// The window and what waits behind it, with words where bytes are missing; without `is_whole`
-    /// only what the receiver has, where something is acknowledged.
-    pub(crate) fn told(&self, is_whole: bool) -> Vec<u8> {
+    /// The window and what waits behind it, with words where bytes are missing: what the receiver
+    /// has, where something is acknowledged.
+    pub(crate) fn told(&self) -> Vec<u8> {
         let mut told = self.window.clone();
         let Some(mut next) = self.next else { return told };
-        let open = self.acknowledged.map_or(0, |it| next.wrapping_sub(it) as i32).max(0) as usize;
-        if !is_whole && open > 0 {
-            told.truncate(told.len().saturating_sub(open));
-            return told;
-        }
-        for (known, piece) in self.waiting.iter() {
+        let Some(end) = self.acknowledged else { return told };
+        let open = (next.wrapping_sub(end) as i32).max(0) as usize;
+        told.truncate(told.len().saturating_sub(open));
+        for (known, piece) in self.waiting.iter().filter(|it| before(it.0, end)) {
             let missing = known.wrapping_sub(next);
             if missing > 0 {
                 told.extend_from_slice(format!("[{missing} bytes missing]").as_bytes());
             }
-            told.extend_from_slice(piece);
+            let has = end.wrapping_sub(*known) as usize;
+            told.extend_from_slice(&piece[..has.min(piece.len())]);
             next = known.wrapping_add(piece.len() as u32);
         }
         told

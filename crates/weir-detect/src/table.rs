@@ -242,17 +242,19 @@ impl FlowTable {
         detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
     }
 
-    /// The last bytes of the stream that a packet belongs to, of its sender's side: with `is_whole`
-    /// those too that the receiver has not acknowledged.
-    pub fn stream(
-        &self,
-        detector: &Detector,
-        packet: &Packet<'_>,
-        is_whole: bool,
-    ) -> Option<Vec<u8>> {
+    /// The last bytes of the stream that a packet belongs to, of its sender's side, as far as its
+    /// receiver has acknowledged them.
+    pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
-        detector.stream(entry.slot, entry.direction(from_first), is_whole)
+        detector.stream(entry.slot, entry.direction(from_first))
+    }
+
+    /// The sequence number with which that stream goes on.
+    pub fn next_number(&self, detector: &Detector, packet: &Packet<'_>) -> Option<u32> {
+        let (key, from_first) = self.key(packet);
+        let entry = self.entries.get(&key)?;
+        detector.next_number(entry.slot, entry.direction(from_first))
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,

@@ -28,6 +28,12 @@ pub(super) struct Chunks {
     message_end: Option<u64>,
 }
 
+impl Chunks {
+    pub(super) fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+}
+
 /// Whether a side's stream in which this is spoken is looked at in chunks.
 pub(crate) fn is_in_chunks(application: Option<&str>, side: usize) -> bool {
     application.is_none_or(|spoken| IN_CHUNKS.iter().any(|it| it.0 == spoken && it.1[side]))
@@ -51,7 +57,11 @@ impl Conversation {
         if chunks.is_at_once || is_much || chunks.message_end.is_some_and(is_new) {
             chunks.looked_at = chunks.looked_at.max(acknowledged);
         }
-        (before, chunks.looked_at)
+        let looked_at = chunks.looked_at;
+        if let Some(number) = self.number_at(side, looked_at) {
+            self.streams[side].settle_before(number);
+        }
+        (before, looked_at)
     }
 
     /// Notes that a side's message has ended with what it has said, if one has; of SSH its banner.

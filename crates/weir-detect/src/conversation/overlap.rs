@@ -2,11 +2,12 @@
 
 use super::Conversation;
 use crate::detector::{AsSuricata, Limits};
+use crate::sequence::before;
 
 impl Conversation {
     /// What a segment says where other bytes came before in its place: those, and its own where
-    /// nothing did, and whether that is to be told inline, and by who only watches; `None`: it says
-    /// nothing else.
+    /// nothing did, and whether that is to be told, and once more; `None`: it says
+    /// nothing else, or its receiver has all of it and more.
     pub(crate) fn as_known(
         &self,
         side: usize,
@@ -14,9 +15,13 @@ impl Conversation {
         bytes: &[u8],
     ) -> Option<(Vec<u8>, [bool; 2])> {
         let stream = &self.streams[side];
+        let end = sequence.wrapping_add(bytes.len() as u32);
+        if stream.acknowledged().1.is_some_and(|it| before(end, it)) {
+            return None;
+        }
         let known = stream.as_known(sequence, bytes)?;
-        let tells = |only_watches| stream.tells_conflict(sequence, bytes.len(), only_watches);
-        Some((known, [false, true].map(tells)))
+        let is_told = stream.tells_conflict(sequence, bytes.len(), false);
+        Some((known, [is_told, is_told && !stream.repeats(sequence, bytes.len())]))
     }
 
     /// Whether it is told of a segment if it has other bytes than came before in its place.

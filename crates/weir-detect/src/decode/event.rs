@@ -250,6 +250,15 @@ impl Event {
         )
     }
 
+    /// Whether a segment of which it is told is no part of its stream, as Suricata has it: its
+    /// receiver has all of it and more, or it lies beside what that takes.
+    pub(crate) fn is_of_segment_beside(self) -> bool {
+        matches!(
+            self,
+            Self::StreamEstBeforeLastAck | Self::StreamEstInvalidAck | Self::StreamEstOutOfWindow
+        )
+    }
+
     /// Whether it is about what is spoken over a connection.
     pub fn is_of_application(self) -> bool {
         matches!(

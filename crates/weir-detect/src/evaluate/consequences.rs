@@ -79,7 +79,7 @@ impl Evaluator {
             return Some(Decision::Pass);
         }
         if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
-            self.rewritten = 0;
+            self.is_changed = false;
             return Some(Decision::Pass);
         }
         (flow.is_passed && !self.narrates()).then_some(Decision::Pass)

@@ -37,7 +37,8 @@ impl Evaluator {
         }
         // A piece may never become a segment: the datagram is looked at when it is whole.
         if view.is_lost() || view.is_piece() {
-            let is_refused = view.is_refused && view.closing != Closing::Behind;
+            let is_beside = view.events.iter().any(|it| it.is_of_segment_beside());
+            let is_refused = view.is_refused && view.closing != Closing::Behind && !is_beside;
             let is_opaque = is_refused && self.limits.refuses_invalid;
             return Progress { is_opaque, ..Progress::default() };
         }

@@ -123,8 +123,8 @@ pub(crate) struct Evaluator {
     pub(crate) hosts: Hosts,
     /// Digests of files that are told although no rule asks.
     pub(crate) digests: FileDigests,
-    /// Bytes at the end of the last packet's stream that are others than those looked at before.
-    pub(crate) rewritten: usize,
+    /// Bytes of the last packet's stream, or behind a gap, are others than those looked at before.
+    pub(crate) is_changed: bool,
     variables: Variables,
     /// What the expressions of the rule at hand captured.
     captured: Texts,
@@ -326,7 +326,7 @@ impl Evaluator {
             has_room: true,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),
-            rewritten: 0,
+            is_changed: false,
             stream_events: Vec::new(),
             app_events: Vec::new(),
             variables: Variables::default(),
@@ -380,7 +380,7 @@ impl Evaluator {
         let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
         self.hear_operation(rules, flow, view, &mut progress);
         self.settle_frames(flow, rules, &mut progress);
-        (self.rewritten, self.is_opaque) = (progress.rewritten, progress.is_opaque);
+        (self.is_changed, self.is_opaque) = (progress.is_changed, progress.is_opaque);
         (self.first_alert, self.was_alerted) = (alerts.len(), flow.told.is_alerted);
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
         let events = self.events_with(rules, &progress, view.events);
@@ -570,7 +570,9 @@ impl Evaluator {
                 Some(end) if !rule.weighs_all() => conversation.window_from(side, end),
                 _ => conversation.window(side),
             };
-            let told_ahead = island.is_some() && since(&conversation.ahead[side], *index).is_some();
+            let told_ahead = island.is_some()
+                && again == 0
+                && since(&conversation.ahead[side], *index).is_some();
             if window.is_empty() || told_ahead {
                 continue;
             }

@@ -92,17 +92,11 @@ impl Waiting {
         })
     }
 
-    /// Puts those of a segment's bytes that lie in `parts` of it in the place of what waits.
-    pub(super) fn rewrite(&mut self, next: u32, sequence: u32, bytes: &[u8], parts: &[(u32, u32)]) {
-        let among = self.overlapping(next, sequence, bytes.len());
-        for at in parts.iter().flat_map(|(start, end)| *start..*end) {
-            let number = sequence.wrapping_add(at);
-            let within =
-                |it: &&mut (u32, Vec<u8>)| (number.wrapping_sub(it.0) as usize) < it.1.len();
-            if let Some((known, piece)) = self.pieces.range_mut(among.clone()).find(within) {
-                piece[number.wrapping_sub(*known) as usize] = bytes[at as usize];
-            }
-        }
+    /// The byte of that number.
+    pub(super) fn byte(&mut self, next: u32, number: u32) -> Option<&mut u8> {
+        let at = self.overlapping(next, number, 1).next()?;
+        let (known, piece) = &mut self.pieces[at];
+        piece.get_mut(number.wrapping_sub(*known) as usize)
     }
 
     /// The bytes that lie together around `sequence`, as far as `far` on both sides, and how far

@@ -7,6 +7,7 @@ mod fate;
 mod held;
 mod known;
 mod options;
+mod pseudo;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -341,7 +342,7 @@ impl<W: Write> Look<W> {
                 self.noted = self.noted_of(&packet);
             }
         }
-        if self.detector.rewritten() > 0 {
+        if self.detector.has_changed() {
             self.forget_rewritten(&packet);
         }
         self.forget_passed(&packet);
@@ -372,7 +373,7 @@ impl<W: Write> Look<W> {
             sink::put_flow_id(&mut event, &view);
         }
         self.put_marks(&mut event, packet);
-        eve::put_packet(&mut event, layer, self.capture_link);
+        eve::put_packet(&mut event, (layer, layer.bytes), self.capture_link);
         self.push(event);
     }
 
@@ -450,7 +451,8 @@ impl<W: Write> Look<W> {
         } else if !self.options.is_inline {
             event["alert"]["action"] = "allowed".into();
         }
-        let own = match eve::is_piece(&layer.parsed) {
+        // What is told when a flow is over has no packet of its own.
+        let own = match eve::is_piece(&layer.parsed) || layer.source == held::FLOW_TIMEOUT {
             true => &[][..],
             false => layer.parsed.payload(layer.bytes),
         };
@@ -462,9 +464,7 @@ impl<W: Write> Look<W> {
             event.extend(self.noted.clone());
         } else {
             if alert.is_stream {
-                // Of a flow that is over nobody acknowledges more.
-                let is_whole = !self.options.waits || layer.source == held::FLOW_TIMEOUT;
-                stream = self.flows.stream(&self.detector, packet, is_whole);
+                stream = self.flows.stream(&self.detector, packet);
             }
             self.put_marks(&mut event, packet);
             let is_piece = layer.parsed.fragment.is_some();
@@ -474,13 +474,16 @@ impl<W: Write> Look<W> {
             }
             put_beside(&mut event, &self.flows.beside(&self.detector, packet));
         }
-        // Who is in the way tells what the packet has, though it looks at what came before, too.
-        let said = stream.as_deref().filter(|_| !self.options.as_ips);
+        let said = stream.as_deref().filter(|it| !it.is_empty());
         let most = self.options.payload_max.unwrap_or(usize::MAX);
         let said = said.map(|it| &it[..it.len().min(most)]);
         let payload = said.unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
-        eve::put_packet(&mut event, layer, self.capture_link);
+        if layer.source == held::FLOW_TIMEOUT {
+            self.put_pseudo(&mut event, layer, packet);
+        } else {
+            eve::put_packet(&mut event, (layer, layer.bytes), self.capture_link);
+        }
         let is_pass =
             self.is_passed || self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
         event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));

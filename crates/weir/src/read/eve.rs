@@ -268,9 +268,13 @@ pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
     event.insert("stream".into(), u8::from(is_stream).into());
 }
 
-/// Adds the packet itself, with the link type that its capture names.
-pub fn put_packet(event: &mut Event, layer: &Layer<'_>, capture_link: Option<u32>) {
-    event.insert("packet".into(), Base64::encode_string(layer.bytes).into());
+/// Adds the packet itself, or what stands for it, with the link type that its capture names.
+pub fn put_packet(
+    event: &mut Event,
+    (layer, bytes): (&Layer<'_>, &[u8]),
+    capture_link: Option<u32>,
+) {
+    event.insert("packet".into(), Base64::encode_string(bytes).into());
     let (number, name) = match (layer.link, capture_link) {
         _ if layer.source.contains("tunnel") || layer.source.contains("encapsulation") => {
             (12, "RAW")

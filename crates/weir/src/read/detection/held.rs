@@ -11,8 +11,9 @@ use weir_store::sink::eve as sink;
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
 
-use super::super::eve::Event;
+use super::super::eve::{self, Event};
 use super::super::layers::Layer;
+use super::pseudo::pseudo_packet;
 use super::waiting::Segment;
 use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
 
@@ -266,7 +267,10 @@ impl<W: Write> Look<W> {
     pub(super) fn forget_rewritten(&mut self, packet: &Packet<'_>) {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
-            held.retain(|it| it.is_acknowledged || it.alert.flow.to_server != view.to_server);
+            let rules = &self.rules;
+            let is_heard =
+                |it: &Held| it.is_acknowledged && !rules.rule(it.alert.rule).is_of_stream();
+            held.retain(|it| is_heard(it) || it.alert.flow.to_server != view.to_server);
         }
     }
 
@@ -309,6 +313,17 @@ impl<W: Write> Look<W> {
             *told <= most
         });
         of_flow
+    }
+
+    /// What is told when a flow is over has a packet that was made up, and no payload of its own.
+    pub(super) fn put_pseudo(&self, event: &mut Event, layer: &Layer<'_>, packet: &Packet<'_>) {
+        let Some(Segment { end, .. }) = Segment::of(layer) else { return };
+        let next = self.flows.next_number(&self.detector, packet).unwrap_or(end);
+        let bytes = pseudo_packet(&layer.parsed, next);
+        eve::put_packet(event, (layer, &bytes), self.capture_link);
+        if !event.contains_key("payload") {
+            event.remove("payload_length");
+        }
     }
 
     /// Tells an alert at the end of its flow, which is known still, or is `over`.

@@ -18,18 +18,18 @@ impl<W: Write> Look<W> {
     /// Looks at a packet: inline, with the bytes that its sender said first.
     pub(super) fn packet(&mut self, now: Time, layer: &Layer<'_>) {
         let known = self.options.as_ips.then(|| self.as_known(layer)).flatten();
-        let Some((bytes, [is_told, is_counted])) = known else {
+        let Some((bytes, [is_told, is_told_again])) = known else {
             return self.packet_as_it_is(now, layer);
         };
         let Layer { link, parsed, vlans, source, outer, depth, is_carrier, .. } = *layer;
         let (bytes, mut events) = (bytes.as_slice(), layer.events.clone());
         // Behind this nobody sees it any more.
-        if is_told {
+        for _ in [is_told, is_told_again].iter().filter(|it| **it) {
             let event = decode::Event::StreamOverlapDiffers;
             events.push(event);
             self.count(event.name());
         }
-        if is_counted {
+        if is_told_again {
             self.count("tcp.overlap_diff_data");
         }
         let known = Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
