@@ -141,8 +141,9 @@ pub struct Case {
     pub has_settings: bool,
     /// Whether packets are dropped, not only told of.
     pub is_inline: bool,
-    /// Whether wrong checksums are nothing to it.
-    ignores_checksums: bool,
+    /// Whether its command line says that wrong checksums matter: by `-k`, or by a setting, which
+    /// says more.
+    checksums: [Option<bool>; 2],
     /// The words of its command line.
     pub words: Vec<String>,
     /// What must come of it: each kind (`filter`, `stats`, `shell`, `file-compare`) and what it
@@ -202,7 +203,7 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
         has_settings: folder.join("suricata.yaml").exists(),
         // By the suite's convention, as its README says.
         is_inline: folder.file_name().is_some_and(|it| it.to_string_lossy().contains("ips")),
-        ignores_checksums: false,
+        checksums: [None; 2],
         words: Vec::new(),
         checks: Vec::new(),
         scripts: [
@@ -233,6 +234,9 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     Ok(Ok(case))
 }
 
+/// The setting by which wrong checksums of TCP matter.
+const CHECKS: &str = "stream.checksum-validation";
+
 impl Case {
     fn take_words(&mut self, words: &[String]) -> Result<()> {
         let mut words = words.iter();
@@ -243,11 +247,17 @@ impl Case {
             };
             match word.as_str() {
                 "--simulate-ips" => self.is_inline = true,
-                "-k" => self.ignores_checksums = words.next().is_some_and(|it| it == "none"),
+                "-k" => self.checksums[0] = words.next().map(|it| it != "none"),
                 "-T" => (self.is_check, self.is_strict) = (true, true),
                 "--disable-detection" => self.has_detection = false,
                 "--init-errors-fatal" => self.is_strict = true,
-                "--set" => set(words.next().context("--set without a value")?),
+                "--set" => {
+                    let text = words.next().context("--set without a value")?;
+                    set(text);
+                    if text.starts_with(CHECKS) {
+                        self.checksums[1] = Some(self.is_on(CHECKS, true));
+                    }
+                }
                 "-r" => self.capture = self.folder.join(place(words.next())),
                 "-c" => {
                     self.settings = settings_in(&self.folder.join(place(words.next())))?;
@@ -309,9 +319,14 @@ impl Case {
 
     /// Whether TCP segments with wrong checksums are left out of streams: `-k none` says no.
     pub fn checks_segments(&self) -> bool {
-        self.is_on("stream.checksum-validation", true)
-            && self.is_on("pcap-file.checksum-checks", true)
-            && !self.ignores_checksums
+        let [by_word, by_setting] = self.checksums;
+        let checks = by_setting.or(by_word).unwrap_or_else(|| self.is_on(CHECKS, true));
+        checks && !self.trusts_checksums()
+    }
+
+    /// Whether all checksums count as right.
+    pub fn trusts_checksums(&self) -> bool {
+        !self.is_on("pcap-file.checksum-checks", true)
     }
 
     /// A setting as text.
