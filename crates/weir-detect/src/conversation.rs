@@ -298,7 +298,9 @@ impl Conversation {
         if taken.gaps > 0 {
             self.lose(side, taken.lost);
         }
-        if taken.new > 0 {
+        let stops = taken.reaches_depth && limits.as_suricata.stops_at_depth;
+        progress.is_part |= stops;
+        if taken.new > 0 && !(stops && self.protocol().is_none()) {
             self.hear(side, taken.new, (view, port), limits, &mut progress);
         }
         if (seen & flags::FIN != 0 && ends(self)) || taken.reaches_depth {
@@ -426,22 +428,8 @@ impl Conversation {
     }
 
     /// What a side said, gaps named, for whoever reads it.
-    pub(crate) fn told(&self, side: usize) -> Vec<u8> {
-        self.streams[side].told()
-    }
-
-    /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that
-    /// were seen from their beginning count from the last multiple.
-    pub(crate) fn sizes(&self) -> Option<[u64; 2]> {
-        let [client, server] = &self.streams;
-        if !client.has_begun() && !server.has_begun() {
-            return None;
-        }
-        let seen = |stream: &Stream| match stream.window() {
-            (window, before) if stream.has_begun() => before + window.len() as u64 + 1,
-            _ => 0,
-        };
-        self.acceptance.used().or_else(|| Some([seen(client), seen(server)]))
+    pub(crate) fn told(&self, side: usize, is_whole: bool) -> Vec<u8> {
+        self.streams[side].told(is_whole)
     }
 
     /// What is spoken, once it is known.

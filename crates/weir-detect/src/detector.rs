@@ -553,10 +553,16 @@ impl Detector {
         decision
     }
 
-    /// The last bytes of a side's stream of a flow that the receiver has acknowledged.
-    pub(crate) fn stream(&self, slot: FlowSlot, direction: Direction) -> Option<Vec<u8>> {
+    /// The last bytes of a side's stream of a flow: with `is_whole` those too that the receiver has
+    /// not acknowledged.
+    pub(crate) fn stream(
+        &self,
+        slot: FlowSlot,
+        direction: Direction,
+        is_whole: bool,
+    ) -> Option<Vec<u8>> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
-        Some(conversation.told(direction.index()))
+        Some(conversation.told(direction.index(), is_whole))
     }
 
     pub(crate) fn next_number(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
@@ -608,7 +614,7 @@ fn own_events(packet: &Packet<'_>, wanted: bool) -> Vec<Event> {
 
 /// Whether a packet may bring its flow's connection further: not what no receiver takes, or gets.
 fn may_follow(flow: &Flow, view: &View<'_>) -> bool {
-    view.is_tcp() && !view.is_spoiled && !flow.is_dropped()
+    view.is_tcp() && !view.is_spoiled && !flow.is_dropped() && !flow.told.is_left
 }
 
 /// How a segment stands in its connection.

@@ -352,7 +352,7 @@ impl Flow {
         let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
-            Transport::Tcp { .. } if view.is_spoiled => {}
+            Transport::Tcp { .. } if view.is_spoiled || told.is_left => {}
             Transport::Tcp { flags: seen, .. } if view.is_refused => {
                 told.tcp_flags[side] |= seen;
                 told.is_midstream |= self.tcp == Tcp::Unknown && seen & flags::FIN != 0;

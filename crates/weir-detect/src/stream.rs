@@ -494,12 +494,14 @@ impl Stream {
         lets_go
     }
 
-    /// The window and what waits behind it, with words where bytes are missing: what the receiver
-    /// has, where something is acknowledged.
-    pub(crate) fn told(&self) -> Vec<u8> {
+    /// The window and what waits behind it, with words where bytes are missing; without `is_whole`
+    /// only what the receiver has, where something is acknowledged.
+    pub(crate) fn told(&self, is_whole: bool) -> Vec<u8> {
         let mut told = self.window.clone();
         let Some(mut next) = self.next else { return told };
-        let Some(end) = self.acknowledged else { return told };
+        let behind = next.wrapping_add(AHEAD_MAX);
+        let end = if is_whole { Some(behind) } else { self.acknowledged };
+        let Some(end) = end else { return told };
         let open = (next.wrapping_sub(end) as i32).max(0) as usize;
         told.truncate(told.len().saturating_sub(open));
         for (known, piece) in self.waiting.iter().filter(|it| before(it.0, end)) {

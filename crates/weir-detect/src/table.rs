@@ -227,6 +227,12 @@ impl FlowTable {
         slot.into_iter().for_each(|it| detector.take_back_alerts(it));
     }
 
+    /// Nobody follows the connection of the packet at hand further: its flags are not told.
+    pub fn leave(&self, detector: &mut Detector, packet: &Packet<'_>) {
+        let slot = self.entries.get(&self.key(packet).0).map(|it| it.slot);
+        slot.into_iter().for_each(|it| detector.leave(it));
+    }
+
     /// The sequence number up to which rules about bytes have looked at the stream of the last
     /// packet's sender, with a detector that waits for acknowledgments.
     pub fn looked_at(&self, detector: &Detector, packet: &Packet<'_>) -> Option<u32> {
@@ -242,12 +248,17 @@ impl FlowTable {
         detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
     }
 
-    /// The last bytes of the stream that a packet belongs to, of its sender's side, as far as its
-    /// receiver has acknowledged them.
-    pub fn stream(&self, detector: &Detector, packet: &Packet<'_>) -> Option<Vec<u8>> {
+    /// The last bytes of the stream that a packet belongs to, of its sender's side: with `is_whole`
+    /// those too that the receiver has not acknowledged.
+    pub fn stream(
+        &self,
+        detector: &Detector,
+        packet: &Packet<'_>,
+        is_whole: bool,
+    ) -> Option<Vec<u8>> {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
-        detector.stream(entry.slot, entry.direction(from_first))
+        detector.stream(entry.slot, entry.direction(from_first), is_whole)
     }
 
     /// The sequence number with which that stream goes on.

@@ -9,6 +9,20 @@ use crate::packet::View;
 use crate::stream::{Refusals, Stream};
 
 impl Conversation {
+    /// Bytes of both sides so far, each SYN and FIN counted as one. Those of more than 4 GiB that
+    /// were seen from their beginning count from the last multiple.
+    pub(crate) fn sizes(&self) -> Option<[u64; 2]> {
+        let [client, server] = &self.streams;
+        if !client.has_begun() && !server.has_begun() {
+            return None;
+        }
+        let seen = |stream: &Stream| match stream.window() {
+            (window, before) if stream.has_begun() => before + window.len() as u64 + 1,
+            _ => 0,
+        };
+        self.acceptance.used().or_else(|| Some([seen(client), seen(server)]))
+    }
+
     /// Whether the receiver takes a segment; streams begin by it.
     pub(super) fn accepts(&mut self, side: usize, header: &Header, sees_all: bool) -> bool {
         if header.flags & flags::SYN != 0 {

@@ -60,6 +60,11 @@ impl Detector {
         flow.into_iter().for_each(|it| it.told.is_alerted = was_alerted);
     }
 
+    /// A flow's connection is followed no further.
+    pub(crate) fn leave(&mut self, slot: FlowSlot) {
+        self.flows.taken_mut(slot).into_iter().for_each(|it| it.told.is_left = true);
+    }
+
     /// Whether it was looked for what is spoken in a flow, in vain.
     pub(crate) fn has_failed(&self, slot: FlowSlot) -> bool {
         let told = self.flows.taken(slot).map(|it| &it.told);
@@ -74,6 +79,12 @@ impl Detector {
     /// The number up to which rules about bytes have looked at a side's stream.
     pub(crate) fn looked_at(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
         self.flows.taken(slot).and_then(|it| self.evaluator.looked_at(it, direction))
+    }
+
+    /// Whether rules that wait for what is acknowledged look no further at the stream of the last
+    /// packet's side.
+    pub fn has_reached_depth(&self) -> bool {
+        self.evaluator.reaches_depth
     }
 
     /// Whether a connection may be over for both its ends when this side begins anew.

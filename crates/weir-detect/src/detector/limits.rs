@@ -132,6 +132,10 @@ pub struct AsSuricata {
     /// Whether connections are followed of which one side alone is seen (Suricata's
     /// `stream.async-oneside`).
     pub follows_one_side: bool,
+    /// Whether the segment that reaches a stream's depth is part of that, as far as it fits, what
+    /// nobody has acknowledged then is not looked at, and what is spoken then stays unknown if it
+    /// is.
+    pub stops_at_depth: bool,
     /// How long flows may be silent, and fragments wait.
     pub timeouts: Timeouts,
 }
@@ -231,6 +235,7 @@ impl Default for AsSuricata {
             tells_fewer_conflicts: false,
             wants_handshakes: false,
             follows_one_side: false,
+            stops_at_depth: false,
             timeouts: Timeouts::default(),
         }
     }

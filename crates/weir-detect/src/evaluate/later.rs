@@ -48,6 +48,7 @@ impl Evaluator {
         flow: &mut Flow,
         direction: Direction,
         view: &View<'_>,
+        reaches_depth: bool,
     ) -> bool {
         self.heard = None;
         self.is_heard_out = false;
@@ -68,7 +69,8 @@ impl Evaluator {
             Some(session) => session.is_replaceable(),
             None => view.closes() && !view.is_refused,
         };
-        let is_at_once = closes || !is_in_chunks(flow.told.application, side);
+        self.reaches_depth = reaches_depth && self.limits.as_suricata.stops_at_depth;
+        let is_at_once = closes || self.reaches_depth || !is_in_chunks(flow.told.application, side);
         let (before, looked_at) = conversation.look_through(side, acknowledged, is_at_once);
         self.heard = Some(HeardStream { length, acknowledged, looked_at });
         self.is_heard_out = view.payload.is_empty() && acknowledged >= length;

@@ -3,7 +3,7 @@
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::Alerts;
-use crate::conversation::Progress;
+use crate::conversation::{Conversation, Progress};
 use crate::detector::Decision;
 use crate::flow::Flow;
 use crate::inspect::Bytes;
@@ -95,5 +95,55 @@ impl Evaluator {
         let payload = (!progress.is_opaque).then_some(Bytes::whole(scene.view.payload));
         let sight = Sight { payload, message: None, is_stream: false };
         self.each(flow, scene, alerts, decision, &|_| Some(sight));
+    }
+
+    pub(super) fn wait(&mut self, conversation: &mut Conversation, side: usize, rule: RuleIndex) {
+        self.counters.candidates_lost += u64::from(!conversation.wait(side, rule));
+    }
+
+    /// Rules whose fast pattern is in the stream's newest bytes or came with earlier ones, and
+    /// rules without one.
+    pub(super) fn gather_stream(
+        &mut self,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        (progress, island): (&Progress, Option<&(u64, Vec<u8>)>),
+        conversation: &mut Conversation,
+    ) {
+        let side = scene.direction.index();
+        self.candidates.clear();
+        conversation.forget(side);
+        let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
+        let new = progress.new + progress.rewritten;
+        let new = island.map_or(new, |it| it.1.len());
+        let new = new.max(self.limits.as_suricata.looks_again.min(window.0.len()));
+        let Self { candidates, scratch, .. } = self;
+        if self.is_scanned && self.limits.as_suricata.looks_again == 0 {
+            candidates.append(&mut self.of_stream);
+        } else {
+            let of_what = (scene.direction, scene.kind(flow));
+            scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
+        }
+        conversation.renew(side, candidates);
+        let gist = scene.view.gist(scene.direction, flow.is_established);
+        scene.rules.bare().of_streams(gist, candidates);
+        candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
+        self.settle(scene);
+    }
+
+    /// Where rules look again at what came before: the segment that reaches its stream's depth, all
+    /// of it, if it is not the first. Otherwise it was looked at as a packet, to its end.
+    pub(super) fn last_piece(
+        &self,
+        flow: &Flow,
+        scene: &Scene<'_>,
+        progress: &Progress,
+    ) -> Option<(u64, Vec<u8>)> {
+        let goes_on = self.limits.as_suricata.stops_at_depth
+            && progress.reaches_depth
+            && self.looks_again(scene, progress) > 0;
+        let conversation = flow.conversation.as_ref().filter(|_| goes_on)?;
+        let is_first = conversation.heard(scene.direction.index()).0 == progress.new as u64;
+        (!is_first).then(|| (0, scene.view.payload.to_vec()))
     }
 }

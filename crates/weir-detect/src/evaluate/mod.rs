@@ -29,7 +29,7 @@ use crate::alert::{Alerts, TransactionView};
 use crate::application::Expected;
 use crate::buffers;
 use crate::buffers::event::AppEvent;
-use crate::conversation::{Conversation, Message, MessageUpdate, Progress};
+use crate::conversation::{Message, MessageUpdate, Progress};
 use crate::dataset::Datasets;
 use crate::decode::Event;
 use crate::detector::{Counters, Decision, Direction, Limits, Unseen};
@@ -119,6 +119,9 @@ pub(crate) struct Evaluator {
     pub(crate) dropper: Option<RuleIndex>,
     /// Flows hold less than half of the memory that they may.
     pub(crate) has_room: bool,
+    /// With the last packet its stream is as long as it may be, and rules that wait for what is
+    /// acknowledged look at no more of it.
+    pub(crate) reaches_depth: bool,
     /// What the hosts are that connections are between.
     pub(crate) hosts: Hosts,
     /// Digests of files that are told although no rule asks.
@@ -327,6 +330,7 @@ impl Evaluator {
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),
             is_changed: false,
+            reaches_depth: false,
             stream_events: Vec::new(),
             app_events: Vec::new(),
             variables: Variables::default(),
@@ -386,7 +390,7 @@ impl Evaluator {
         let events = self.events_with(rules, &progress, view.events);
         let events = events.as_deref().unwrap_or(view.events);
         let view = &View { events, is_opaque: progress.is_opaque, ..*view };
-        let has_stream = self.hear_stream(flow, direction, view);
+        let has_stream = self.hear_stream(flow, direction, view, progress.reaches_depth);
         let view = &View { has_stream, ..*view };
         let scene = self.scene(rules, now, direction, view, (&mut *flow, &progress));
         self.parser_error = scene.application.filter(|_| has_failed).map(Protocol::name);
@@ -543,13 +547,13 @@ impl Evaluator {
         let side = scene.direction.index();
         let again = self.looks_again(scene, progress);
         let said = progress.new + progress.rewritten + again;
-        // The segment that reaches the depth was looked at as a packet, to its end.
-        let is_over = progress.is_opaque || progress.reaches_depth;
+        let last = self.last_piece(flow, scene, progress);
+        let is_over = progress.is_opaque || progress.reaches_depth && last.is_none();
         let is_seen = !is_over && (said > 0 || progress.island.is_some());
         let Some(mut conversation) = flow.conversation.take_if(|_| is_seen) else {
             return;
         };
-        let island = progress.island.as_ref().filter(|_| said == again);
+        let island = last.as_ref().or(progress.island.as_ref().filter(|_| said == again));
         self.gather_stream(flow, scene, (progress, island), &mut conversation);
         let since =
             |list: &[(RuleIndex, u64)], rule| list.iter().find(|it| it.0 == rule).map(|it| it.1);
@@ -598,40 +602,6 @@ impl Evaluator {
         }
         self.candidates = candidates;
         flow.conversation = Some(conversation);
-    }
-
-    fn wait(&mut self, conversation: &mut Conversation, side: usize, rule: RuleIndex) {
-        self.counters.candidates_lost += u64::from(!conversation.wait(side, rule));
-    }
-
-    /// Rules whose fast pattern is in the stream's newest bytes or came with earlier ones, and
-    /// rules without one.
-    fn gather_stream(
-        &mut self,
-        flow: &Flow,
-        scene: &Scene<'_>,
-        (progress, island): (&Progress, Option<&(u64, Vec<u8>)>),
-        conversation: &mut Conversation,
-    ) {
-        let side = scene.direction.index();
-        self.candidates.clear();
-        conversation.forget(side);
-        let window = island.map_or(conversation.window(side), |it| (it.1.as_slice(), it.0));
-        let new = progress.new + progress.rewritten;
-        let new = island.map_or(new, |it| it.1.len());
-        let new = new.max(self.limits.as_suricata.looks_again.min(window.0.len()));
-        let Self { candidates, scratch, .. } = self;
-        if self.is_scanned && self.limits.as_suricata.looks_again == 0 {
-            candidates.append(&mut self.of_stream);
-        } else {
-            let of_what = (scene.direction, scene.kind(flow));
-            scene.rules.payloads().scan_stream(of_what, window, new, scratch, candidates);
-        }
-        conversation.renew(side, candidates);
-        let gist = scene.view.gist(scene.direction, flow.is_established);
-        scene.rules.bare().of_streams(gist, candidates);
-        candidates.extend(conversation.waiting[side].iter().map(|it| it.0));
-        self.settle(scene);
     }
 
     /// Rules about messages of an application.

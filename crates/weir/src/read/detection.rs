@@ -86,6 +86,8 @@ struct Look<W> {
     is_inner_dropped: bool,
     /// The same, whether or not anything is dropped.
     is_inner_condemned: bool,
+    /// With the packet at hand its flow is looked at no further, for it is long.
+    is_left: bool,
     /// The packet at hand is dropped, or would be by who does not only watch.
     is_condemned: bool,
     alerts: Alerts,
@@ -155,7 +157,7 @@ impl<W: Write> Detection<W> {
         let mut detector = Detector::new(rules.clone(), limits)?;
         if options.events.applications.tells_any() {
             detector.keep_records();
-        } else if options.waits && !options.is_inline {
+        } else if options.waits {
             detector.keep_what_rules_see();
         }
         // Every unit of every connection: for who names them alone.
@@ -188,6 +190,7 @@ impl<W: Write> Detection<W> {
             is_answered: false,
             is_inner_dropped: false,
             is_inner_condemned: false,
+            is_left: false,
             is_condemned: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
@@ -335,6 +338,7 @@ impl<W: Write> Look<W> {
         }
         let is_dropped = is_dropped && !is_let_pass;
         self.is_passed = self.detector.is_passed();
+        self.is_left = self.bypass_long(layer, &packet);
         if !self.held.is_empty() {
             self.answer_held();
             self.acknowledge(layer, &packet, &mut alerts);
@@ -342,10 +346,7 @@ impl<W: Write> Look<W> {
                 self.noted = self.noted_of(&packet);
             }
         }
-        if self.detector.has_changed() {
-            self.forget_rewritten(&packet);
-        }
-        self.forget_passed(&packet);
+        self.forget_held(&packet);
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
         self.is_passed = false;
         self.tell_odd(now, layer, &packet);
@@ -353,7 +354,6 @@ impl<W: Write> Look<W> {
         self.tell_arp(now, layer);
         self.tell_tagged(now, layer, &packet);
         self.tell_fate(now, (layer, &packet), (decision, is_dropped), &alerts);
-        self.bypass_long(layer, &packet);
         self.bypass_encrypted(&packet);
         self.tell_acknowledged(layer, &packet);
         // Suricata's flows are found to be over when their next packet comes.
@@ -464,7 +464,8 @@ impl<W: Write> Look<W> {
             event.extend(self.noted.clone());
         } else {
             if alert.is_stream {
-                stream = self.flows.stream(&self.detector, packet);
+                let is_whole = !(self.options.waits || self.options.as_ips);
+                stream = self.flows.stream(&self.detector, packet, is_whole);
             }
             self.put_marks(&mut event, packet);
             let is_piece = layer.parsed.fragment.is_some();
@@ -479,14 +480,13 @@ impl<W: Write> Look<W> {
         let said = said.map(|it| &it[..it.len().min(most)]);
         let payload = said.unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
-        if layer.source == held::FLOW_TIMEOUT {
-            self.put_pseudo(&mut event, layer, packet);
-        } else {
-            eve::put_packet(&mut event, (layer, layer.bytes), self.capture_link);
-        }
+        self.put_bytes(&mut event, layer, packet);
         let is_pass =
             self.is_passed || self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
         event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));
+        if self.is_left {
+            eve::put_bypassed(&mut event);
+        }
         self.push(event);
         self.seen.alerts += 1;
         self.count("detect.alert");

@@ -258,6 +258,13 @@ pub fn arp_object(layer: &Layer<'_>) -> Option<Value> {
     arp.is_ipv4_over_ethernet().then(|| object("ethernet", macs, [arp.sender_ip, arp.target_ip]))
 }
 
+/// Says of a flow that none of its packets has gone by yet that nobody looks at.
+pub fn put_bypassed(event: &mut Event) {
+    let names = ["pkts_toserver", "pkts_toclient", "bytes_toserver", "bytes_toclient"];
+    let none: Event = names.iter().map(|it| ((*it).to_owned(), 0.into())).collect();
+    event.get_mut("flow").into_iter().for_each(|it| it["bypassed"] = none.clone().into());
+}
+
 /// Adds the payload that was looked at, if there is one.
 pub fn put_payload(event: &mut Event, payload: &[u8], is_stream: bool) {
     if !payload.is_empty() {

@@ -238,31 +238,20 @@ fn options(case: &Case) -> Options {
             tells_early: [true, !has_hassh(case)],
             bodies: http::bodies(case),
             bodies_from: Some(http::bodies_from(case)),
-            tells_both_ways: true,
             keeps_separators: http::keeps_separators(case),
-            cuts_files: true,
-            knows_no_more: true,
-            tells_fewer_conflicts: true,
-            wants_handshakes: true,
             follows_one_side: case.is_on("stream.async-oneside", false),
             timeouts: timeouts::of(case),
             only_tells: !case.is_inline,
-            trusts_ip_headers: true,
-            ignores_invalid: true,
-            answers_first: true,
-            cuts_heads: true,
-            cuts_datagrams: true,
-            gives_up: true,
             tells_bodies: http::tells_bodies(types.as_deref()),
-            ..AsSuricata::default()
+            ..always()
         },
         http_headers: http_headers(types.as_deref()),
         http_custom: http_custom(types.as_deref()),
         http_brief: http::is_brief(types.as_deref()),
         ignores_vlans: !case.is_on("vlan.use-for-tracking", true),
         is_inline: case.is_inline,
-        as_ips: case.is_inline || case.is_on("stream.inline", false),
-        waits: !case.is_inline && !case.is_on("stream.inline", false),
+        as_ips: case.is_on("stream.inline", case.is_inline),
+        waits: !case.is_on("stream.inline", case.is_inline),
         tells_failed: true,
         checksums: match case.checks_segments() {
             true => Checksums::Verified,
@@ -286,6 +275,25 @@ fn options(case: &Case) -> Options {
         policy: Policy::default(),
         events,
         ..Options::default()
+    }
+}
+
+/// What is done as Suricata does, whatever its settings say.
+fn always() -> AsSuricata {
+    AsSuricata {
+        tells_both_ways: true,
+        cuts_files: true,
+        knows_no_more: true,
+        tells_fewer_conflicts: true,
+        wants_handshakes: true,
+        stops_at_depth: true,
+        trusts_ip_headers: true,
+        ignores_invalid: true,
+        answers_first: true,
+        cuts_heads: true,
+        cuts_datagrams: true,
+        gives_up: true,
+        ..AsSuricata::default()
     }
 }
 

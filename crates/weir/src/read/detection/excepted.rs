@@ -150,23 +150,28 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// Nobody looks further at a connection of which a side has sent more than is looked at.
-    pub(super) fn bypass_long(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) {
-        let Some(depth) = self.options.bypass_depth else { return };
+    /// Nobody looks further at a connection of which a side has sent more than is looked at, if
+    /// the other is heard; whether that is so with this packet.
+    pub(super) fn bypass_long(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) -> bool {
+        let Some(depth) = self.options.bypass_depth else { return false };
         let length = layer.parsed.payload(layer.bytes).len() as u64;
         if length == 0 || !matches!(layer.parsed.transport, Transport::Tcp { .. }) {
-            return;
+            return false;
         }
-        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let Some(view) = self.flows.view(&self.detector, packet) else { return false };
         let id = sink::flow_id(&view);
-        if self.sent.len() >= HELD_MAX || self.exceptions.len() >= HELD_MAX {
-            return;
+        let is_full = self.sent.len() >= HELD_MAX || self.exceptions.len() >= HELD_MAX;
+        if is_full || view.packets.contains(&0) {
+            return false;
         }
         let sent = &mut self.sent.entry(id).or_default()[usize::from(view.to_server)];
         *sent += length;
-        if *sent > depth {
-            self.exceptions.entry(id).or_insert((Cause::Settled, Some(Exception::Bypass)));
+        let is_long = *sent > depth && !self.exceptions.contains_key(&id);
+        if is_long {
+            self.exceptions.insert(id, (Cause::Settled, Some(Exception::Bypass)));
+            self.flows.leave(&mut self.detector, packet);
         }
+        is_long
     }
 
     /// What becomes of a packet, `decision` by rules: of one without a flow that carries a packet

@@ -15,7 +15,7 @@ use super::super::eve::{self, Event};
 use super::super::layers::Layer;
 use super::pseudo::pseudo_packet;
 use super::waiting::Segment;
-use super::{ALERTS_MAX, HELD_MAX, Held, Look, Options};
+use super::{ALERTS_MAX, HELD_MAX, Held, Look};
 
 /// Suricata's name of what is told when a flow is over.
 pub(super) const FLOW_TIMEOUT: &str = "stream (flow timeout)";
@@ -42,16 +42,12 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
         decision: Decision,
     ) {
-        let Options { is_inline, as_ips, waits, .. } = self.options;
-        let looks_at_once = is_inline || as_ips || self.detector.is_heard_out();
+        let waits = self.options.waits;
+        let looks_at_once = !waits || self.detector.is_heard_out();
         if let (false, Transport::Tcp { sequence, .. }) = (looks_at_once, layer.parsed.transport)
             && self.held.len() < HELD_MAX
         {
-            let rules = self.rules.clone();
-            let is_of_stream = |it: &Alert| {
-                let rule = rules.rule(it.rule);
-                it.is_stream && (waits || rule.is_of_stream())
-            };
+            let is_of_stream = |it: &Alert| it.is_stream;
             let (held, told) = std::mem::take(alerts).into_iter().partition(is_of_stream);
             *alerts = told;
             let held: Vec<Alert> = held;
@@ -251,8 +247,19 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// Forgets alerts that wait in vain, with a packet of their flow.
+    pub(super) fn forget_held(&mut self, packet: &Packet<'_>) {
+        if self.is_left || self.detector.has_reached_depth() {
+            self.forget_unheard(packet);
+        }
+        if self.detector.has_changed() {
+            self.forget_rewritten(packet);
+        }
+        self.forget_passed(packet);
+    }
+
     /// Of a flow that a rule lets pass, alerts of rules behind that one wait in vain.
-    pub(super) fn forget_passed(&mut self, packet: &Packet<'_>) {
+    fn forget_passed(&mut self, packet: &Packet<'_>) {
         let Some(by) = self.detector.passed_by() else { return };
         if !self.flows.is_let_pass(&self.detector, packet) {
             return;
@@ -264,13 +271,26 @@ impl<W: Write> Look<W> {
     }
 
     /// Alerts that wait about bytes that their receiver takes for others are about nothing.
-    pub(super) fn forget_rewritten(&mut self, packet: &Packet<'_>) {
+    fn forget_rewritten(&mut self, packet: &Packet<'_>) {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
             let rules = &self.rules;
             let is_heard =
                 |it: &Held| it.is_acknowledged && !rules.rule(it.alert.rule).is_of_stream();
             held.retain(|it| is_heard(it) || it.alert.flow.to_server != view.to_server);
+        }
+    }
+
+    /// No rule looks further at the stream of a packet's side, or nobody at its flow: alerts about
+    /// it wait in vain.
+    fn forget_unheard(&mut self, packet: &Packet<'_>) {
+        let Some(view) = self.flows.view(&self.detector, packet) else { return };
+        let (rules, is_left) = (&self.rules, self.is_left);
+        if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
+            held.retain(|it| {
+                let is_other = it.alert.flow.to_server != view.to_server;
+                !is_left && (is_other || !rules.rule(it.alert.rule).is_of_stream())
+            });
         }
     }
 
@@ -315,8 +335,12 @@ impl<W: Write> Look<W> {
         of_flow
     }
 
-    /// What is told when a flow is over has a packet that was made up, and no payload of its own.
-    pub(super) fn put_pseudo(&self, event: &mut Event, layer: &Layer<'_>, packet: &Packet<'_>) {
+    /// The packet of an alert. What is told when a flow is over has one that was made up, and no
+    /// payload of its own.
+    pub(super) fn put_bytes(&self, event: &mut Event, layer: &Layer<'_>, packet: &Packet<'_>) {
+        if layer.source != FLOW_TIMEOUT {
+            return eve::put_packet(event, (layer, layer.bytes), self.capture_link);
+        }
         let Some(Segment { end, .. }) = Segment::of(layer) else { return };
         let next = self.flows.next_number(&self.detector, packet).unwrap_or(end);
         let bytes = pseudo_packet(&layer.parsed, next);
