@@ -375,7 +375,7 @@ impl Session {
     fn close(&mut self, segment: &Segment) {
         self.state = State::Closed;
         // As by Suricata: whom it tells that nothing is heard goes on with what is acknowledged.
-        if self.wants_handshakes && self.has_set_up && segment.has(RST) {
+        if self.wants_handshakes && segment.has(RST | ACK) && segment.acknowledgment != 0 {
             self.sides[1 - segment.side].next = segment.acknowledgment;
         }
         self.reset_by = segment.has(RST).then_some(segment.side as u8);
