@@ -149,8 +149,8 @@ pub(crate) struct Progress {
     pub(crate) overlaps: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
-    /// Bytes that came are others now, of the stream or of what waits.
-    pub(crate) is_changed: bool,
+    /// The number of the first byte that is another now, of the stream or of what waits.
+    pub(crate) changed: Option<u32>,
     /// The stream is as long with it as it may be.
     pub(crate) reaches_depth: bool,
     /// What comes is encrypted: nobody looks into it.
@@ -178,7 +178,7 @@ impl From<Taken> for Progress {
             refused: taken.refused,
             differs: taken.differs,
             rewritten: taken.rewritten,
-            is_changed: taken.is_changed,
+            changed: taken.changed,
             reaches_depth: taken.reaches_depth,
             ..Self::default()
         }
@@ -292,8 +292,12 @@ impl Conversation {
         if (taken.waits || again) && taken.new == 0 {
             progress.island = self.streams[side].island(first);
         }
-        if taken.is_changed && limits.waits_for_acknowledgment {
+        if taken.changed.is_some() && limits.waits_for_acknowledgment {
             progress.rewritten = self.look_again(side, taken.new, taken.rewritten);
+            if let (0, Some((before, _))) = (progress.rewritten, &progress.island) {
+                // It was looked at with all that lies beside it.
+                progress.changed = self.number_at(side, *before);
+            }
         }
         if taken.gaps > 0 {
             self.lose(side, taken.lost);

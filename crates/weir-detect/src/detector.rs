@@ -527,10 +527,10 @@ impl Detector {
         self.watcher.as_mut().is_some_and(|it| it.dropped_early(now, flood, packets))
     }
 
-    /// Whether bytes of the last packet's side that were looked at before are others now, for its
-    /// receiver.
-    pub fn has_changed(&self) -> bool {
-        self.evaluator.is_changed
+    /// The sequence number of the first byte of the last packet's side that was looked at before
+    /// and is another now, for its receiver.
+    pub fn changed_from(&self) -> Option<u32> {
+        self.evaluator.changed
     }
 
     /// Packets were looked at before from here on, or no more.

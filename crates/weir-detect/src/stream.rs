@@ -1,7 +1,8 @@
 //! One direction of a TCP connection, put in order: segments in, the stream's next bytes out.
 //!
 //! Of bytes that come twice those count that the receiver believes ([`System`]), as long as it has
-//! not acknowledged them; then the first. What lies ahead of a gap waits, within a bound;
+//! not acknowledged them; then the first. Beside Suricata: until rules have looked at them
+//! ([`Stream::may_change`]). What lies ahead of a gap waits, within a bound;
 //! beyond it the gap is given up and counted, and the stream goes on behind it.
 
 mod waiting;
@@ -49,10 +50,18 @@ pub(crate) struct Taken {
     pub(crate) differs: bool,
     /// So many bytes at the stream's end were looked at, and are others now.
     pub(crate) rewritten: usize,
-    /// Bytes that came are others now, of the stream or of what waits.
-    pub(crate) is_changed: bool,
+    /// The number of the first byte that is another now, of the stream or, at the latest, of what
+    /// waits.
+    pub(crate) changed: Option<u32>,
     /// The stream is as long with it as it may be.
     pub(crate) reaches_depth: bool,
+}
+
+/// Which byte counts of two with one number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    New,
+    Old,
 }
 
 /// One direction.
@@ -299,6 +308,7 @@ impl Stream {
             return taken;
         }
         taken.new += self.settle_doubt();
+        taken.new += self.append_waiting(false).0;
         let Some(next) = self.next else { return taken };
         let behind = next.wrapping_sub(sequence);
         if self.refusals.conflicts && self.conflicts(sequence, bytes) {
@@ -370,7 +380,7 @@ impl Stream {
 
     /// Whether Suricata tells of a segment that it has other bytes than came before in its place:
     /// not of one byte in the place of the last, nor where the receiver has them all and more; nor,
-    /// where it only watches, of a segment with the very place of another.
+    /// where it only watches, of a segment with the very place of another and no third over it.
     pub(crate) fn tells_conflict(&self, sequence: u32, length: usize, only_watches: bool) -> bool {
         let end = sequence.wrapping_add(length as u32);
         let is_other =
@@ -401,49 +411,69 @@ impl Stream {
         has_some && self.tells_conflict(sequence, length, false)
     }
 
-    /// Which of a segment's bytes came before, with the last segments, and whether the receiver
-    /// takes the new ones: by the numbers of those segments; first the one, of those that begin
-    /// like it, that has its very place.
-    fn disputed(&self, sequence: u32, length: usize) -> Vec<((u32, u32), bool)> {
-        let against = move |number: u32| number.wrapping_sub(sequence) as i32;
+    /// Which bytes count where a segment lies over others, for each of its own: of the last ones
+    /// that came there each says so, and the receiver takes the new byte for the old if all of
+    /// them let it. `None`: nobody knows them any more.
+    fn believed(&self, sequence: u32, length: usize) -> Vec<Option<Counts>> {
+        let against = |number: u32| number.wrapping_sub(sequence) as i32;
         let second = (0, length as i32);
-        let overlapping = self.segments.iter().map(move |it| (against(it.0), against(it.1)));
-        let system = self.system;
-        let mut overlapping: Vec<_> =
-            overlapping.filter(|first| first.0 < second.1 && first.1 > second.0).collect();
-        overlapping.sort_by_key(|first| (first.0, *first != second));
-        let disputed = overlapping.into_iter().map(|first| {
-            let (start, end) = (first.0.max(0), first.1.min(second.1));
-            ((start as u32, end as u32), system.takes_second(first, second))
-        });
-        disputed.collect()
-    }
-
-    /// Settles which bytes count where a segment lies over others: one after the other those are
-    /// overwritten by its own, or its own by theirs. Gives its own as they are then.
-    fn settle(&mut self, sequence: u32, bytes: &[u8], taken: &mut Taken) -> Vec<u8> {
-        let mut own = bytes.to_vec();
-        let Some(next) = self.next else { return own };
-        for ((start, end), takes_second) in self.disputed(sequence, bytes.len()) {
-            for at in start..end {
-                let (number, own) = (sequence.wrapping_add(at), &mut own[at as usize]);
-                let behind = next.wrapping_sub(number) as usize;
-                let place = match self.window.len().checked_sub(behind) {
-                    Some(place) => self.window.get_mut(place),
-                    None => self.waiting.byte(next, number),
-                };
-                let Some(known) = place.filter(|it| **it != *own) else { continue };
-                if !takes_second {
-                    *own = *known;
-                    continue;
-                }
-                *known = *own;
-                taken.is_changed = true;
-                if behind < AHEAD_MAX as usize {
-                    taken.rewritten = taken.rewritten.max(behind);
+        let mut believed = vec![None; length];
+        for counts in [Counts::New, Counts::Old] {
+            for first in self.segments.iter().map(|it| (against(it.0), against(it.1))) {
+                let (start, end) = (first.0.max(0), first.1.min(second.1));
+                let takes_second = self.system.takes_second(first, second);
+                if start < end && takes_second == (counts == Counts::New) {
+                    believed[start as usize..end as usize].fill(Some(counts));
                 }
             }
         }
+        // Of what the receiver has, others mean nothing to it.
+        let known = self.acknowledged.filter(|_| !self.may_change).map_or(0, against).max(0);
+        believed[..(known as usize).min(length)].fill(Some(Counts::Old));
+        believed
+    }
+
+    /// Settles which bytes count where a segment lies over others: those are overwritten by its
+    /// own, or its own by theirs. Gives its own as they are then.
+    fn settle(&mut self, sequence: u32, bytes: &[u8], taken: &mut Taken) -> Vec<u8> {
+        let mut own = bytes.to_vec();
+        let Some(next) = self.next else { return own };
+        let believed = self.believed(sequence, bytes.len());
+        // A known piece's bytes, in the places from `at` of the segment's on: the first of these
+        // that is another now.
+        let mut settle = |known: &mut [u8], at: usize| {
+            let mut first = None;
+            let own = own[at..].iter_mut().zip(&believed[at..]);
+            for (number, (known, (own, believed))) in known.iter_mut().zip(own).enumerate() {
+                match believed {
+                    Some(Counts::Old) => *own = *known,
+                    Some(Counts::New) if known != own => {
+                        *known = *own;
+                        first.get_or_insert(at + number);
+                    }
+                    _ => {}
+                }
+            }
+            first
+        };
+        let behind = next.wrapping_sub(sequence);
+        let (mut first, mut start) = (None, 0);
+        let goes_on = behind < AHEAD_MAX;
+        if goes_on {
+            start = (behind as usize).min(bytes.len());
+            let held = (behind as usize).min(self.window.len());
+            let skipped = (behind as usize - held).min(bytes.len());
+            let place = self.window.len() - held;
+            first = settle(&mut self.window[place..], skipped);
+            taken.rewritten = first.map_or(0, |it| behind as usize - it);
+        }
+        let (number, length) = (sequence.wrapping_add(start as u32), bytes.len() - start);
+        for (skipped, at, piece) in self.waiting.within_mut(next, number, length) {
+            let of_waiting = settle(&mut piece[skipped..], start + at);
+            // What waits and is appended with it goes on from there.
+            first = first.or(of_waiting.map(|it| if goes_on { start } else { it }));
+        }
+        taken.changed = first.map(|it| sequence.wrapping_add(it as u32));
         own
     }
 
@@ -566,8 +596,9 @@ impl Stream {
     /// Whether the bytes of a segment that begins `behind` bytes before the stream's end are others
     /// than those of the window, as far as they are in both.
     fn differs(&self, behind: usize, bytes: &[u8]) -> bool {
-        let Some(start) = self.window.len().checked_sub(behind) else { return false };
-        self.window[start..].iter().zip(bytes).any(|(known, byte)| known != byte)
+        let held = behind.min(self.window.len());
+        let known = self.window[self.window.len() - held..].iter();
+        known.zip(bytes.iter().skip(behind - held)).any(|(known, byte)| known != byte)
     }
 
     /// Makes room: the window's older part goes once it is twice as long as it should be.

@@ -269,8 +269,8 @@ impl FlowTable {
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,
-    /// and its own where nothing came, and whether that is an overlap to be told of inline, and by
-    /// who only watches; `None`: it says nothing else.
+    /// and its own where nothing came, and whether that is an overlap to be told of, and
+    /// once more; `None`: it says nothing else.
     pub fn as_known(
         &self,
         detector: &Detector,

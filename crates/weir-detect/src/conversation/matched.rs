@@ -72,14 +72,18 @@ impl Conversation {
     }
 
     /// Some of the last bytes before the `new` ones of a side's stream, or of what waits, are
-    /// others now: all that rules have not looked at, for who waits, counts as new. How many bytes
-    /// before the new ones those are.
+    /// others now: what waits counts as new, and of the stream, where `rewritten` bytes of it are
+    /// concerned, all that rules have not looked at, for who waits. How many bytes before the new
+    /// ones those are.
     pub(super) fn look_again(&mut self, side: usize, new: usize, rewritten: usize) -> usize {
+        self.ahead[side].clear();
+        if rewritten == 0 {
+            return 0;
+        }
         let stream = &self.streams[side];
         let known = stream.len().saturating_sub(new as u64);
         let from = self.chunks[side].looked_at().min(known.saturating_sub(rewritten as u64));
         self.matched[side].iter_mut().for_each(|it| it.1 = it.1.min(from));
-        self.ahead[side].clear();
         ((known - from) as usize).min(stream.window().0.len().saturating_sub(new))
     }
 

@@ -124,7 +124,7 @@ pub struct AsSuricata {
     pub knows_no_more: bool,
     /// Whether segments that have other bytes than came before in their place are told of where
     /// Suricata does so alone: not where the receiver has all of them and more; nor, in IDS mode,
-    /// where one has the very place of another.
+    /// where one has the very place of another and no third lies over it.
     pub tells_fewer_conflicts: bool,
     /// Whether TCP connections are followed from an answered SYN on alone, and what comes with a
     /// SYN is part of one only where TCP Fast Open is asked for.

@@ -79,7 +79,6 @@ impl Evaluator {
             return Some(Decision::Pass);
         }
         if rules.needs().signs_alone && view.signs == 0 && !self.tells() {
-            self.is_changed = false;
             return Some(Decision::Pass);
         }
         (flow.is_passed && !self.narrates()).then_some(Decision::Pass)

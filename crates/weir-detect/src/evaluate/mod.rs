@@ -126,8 +126,9 @@ pub(crate) struct Evaluator {
     pub(crate) hosts: Hosts,
     /// Digests of files that are told although no rule asks.
     pub(crate) digests: FileDigests,
-    /// Bytes of the last packet's stream, or behind a gap, are others than those looked at before.
-    pub(crate) is_changed: bool,
+    /// The number of the first byte of the last packet's stream, or behind a gap of it, that is
+    /// another than the one looked at before.
+    pub(crate) changed: Option<u32>,
     variables: Variables,
     /// What the expressions of the rule at hand captured.
     captured: Texts,
@@ -329,7 +330,7 @@ impl Evaluator {
             has_room: true,
             hosts: rules.hosts().clone(),
             digests: FileDigests::default(),
-            is_changed: false,
+            changed: None,
             reaches_depth: false,
             stream_events: Vec::new(),
             app_events: Vec::new(),
@@ -384,7 +385,7 @@ impl Evaluator {
         let has_failed = progress.said.has_failed && (flow.fail() || !view.is_tcp());
         self.hear_operation(rules, flow, view, &mut progress);
         self.settle_frames(flow, rules, &mut progress);
-        (self.is_changed, self.is_opaque) = (progress.is_changed, progress.is_opaque);
+        (self.changed, self.is_opaque) = (progress.changed, progress.is_opaque);
         (self.first_alert, self.was_alerted) = (alerts.len(), flow.told.is_alerted);
         (self.continues, self.withholds, self.is_mute) = (progress.new > 0, false, flow.is_passed);
         let events = self.events_with(rules, &progress, view.events);

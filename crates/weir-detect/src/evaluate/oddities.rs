@@ -28,7 +28,7 @@ impl Evaluator {
         self.stream_events.clear();
         self.app_events.clear();
         self.of_packet.clear();
-        (self.is_changed, self.reaches_depth) = (false, false);
+        (self.changed, self.reaches_depth) = (None, false);
     }
 
     /// What is odd about a packet, with what its place in its stream and what is spoken have shown.

@@ -74,6 +74,55 @@ fn what_waits_and_differs_is_kept_where_the_receiver_believes_it() {
 }
 
 #[test]
+fn a_byte_counts_if_all_segments_that_came_in_its_place_let_it() {
+    let end = |system: System, segments: &[(u32, &[u8])]| {
+        let mut stream = begun(9);
+        stream.set_receiver(system);
+        segments.iter().for_each(|it| _ = stream.take(10 + it.0, it.1));
+        String::from_utf8(stream.window().0.to_vec()).unwrap()
+    };
+    // The third is longer than the first, and lies in the second.
+    let within: [(u32, &[u8]); 4] = [(2, b"aaa"), (2, b"ACKxxxxx"), (2, b"zzzzz"), (0, b"..")];
+    assert_eq!(end(System::Linux, &within), "..ACKxxxxx");
+    assert_eq!(end(System::Last, &within), "..zzzzzxxx");
+    // One that was not taken says as much as another of what comes in its place.
+    let twice: [(u32, &[u8]); 4] = [(2, b"aaaaaaaa"), (2, b"bbbb"), (2, b"cccc"), (0, b"..")];
+    assert_eq!(end(System::OldLinux, &twice), "..aaaaaaaa");
+}
+
+#[test]
+fn what_the_receiver_has_stays_as_it_is_also_what_waited_for_it() {
+    let mut stream = begun(9);
+    stream.take(10, b"ab");
+    stream.doubt(12, b'E');
+    stream.take(13, b"VIL");
+    stream.acknowledge(16);
+    let taken = stream.take(13, b"xxx");
+    assert_eq!((taken.new, stream.window().0), (4, b"abEVIL".as_slice()));
+    // Of what waits the receiver has some.
+    let mut stream = begun(9);
+    stream.take(12, b"CDEF");
+    stream.acknowledge(14);
+    stream.take(10, b"abcdef");
+    assert_eq!(stream.window().0, b"abCDef");
+}
+
+#[test]
+fn what_was_acknowledged_may_change_until_it_counts_as_looked_at() {
+    let mut stream = begun(9);
+    stream.set_receiver(System::Last);
+    stream.may_change(true);
+    stream.take(10, b"abcd");
+    stream.acknowledge(14);
+    let taken = stream.take(11, b"XYZ");
+    assert_eq!((taken.changed, taken.rewritten), (Some(11), 3));
+    assert_eq!(stream.window().0, b"aXYZ");
+    stream.settle_before(14);
+    assert_eq!(stream.take(11, b"123").changed, None);
+    assert_eq!(stream.window().0, b"aXYZ");
+}
+
+#[test]
 fn a_gap_is_given_up_when_the_receiver_has_what_was_missing() {
     let mut stream = begun(9);
     stream.may_miss(true);

@@ -92,11 +92,20 @@ impl Waiting {
         })
     }
 
-    /// The byte of that number.
-    pub(super) fn byte(&mut self, next: u32, number: u32) -> Option<&mut u8> {
-        let at = self.overlapping(next, number, 1).next()?;
-        let (known, piece) = &mut self.pieces[at];
-        piece.get_mut(number.wrapping_sub(*known) as usize)
+    /// Those with bytes of a segment's place, with how many of their own come before it, and how
+    /// many of the segment's before theirs.
+    pub(super) fn within_mut(
+        &mut self,
+        next: u32,
+        sequence: u32,
+        length: usize,
+    ) -> impl Iterator<Item = (usize, usize, &mut [u8])> {
+        let among = self.overlapping(next, sequence, length);
+        self.pieces.range_mut(among).map(move |(known, piece)| {
+            let ahead = known.wrapping_sub(sequence) as i32;
+            let before = ahead.min(0).unsigned_abs() as usize;
+            (before, ahead.max(0) as usize, piece.as_mut_slice())
+        })
     }
 
     /// The bytes that lie together around `sequence`, as far as `far` on both sides, and how far

@@ -348,7 +348,7 @@ impl<W: Write> Look<W> {
         }
         self.forget_held(&packet);
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
-        self.is_passed = false;
+        (self.is_passed, self.is_left) = (false, false);
         self.tell_odd(now, layer, &packet);
         self.anomalies(now, layer, &packet);
         self.tell_arp(now, layer);
@@ -480,7 +480,8 @@ impl<W: Write> Look<W> {
         let said = said.map(|it| &it[..it.len().min(most)]);
         let payload = said.unwrap_or(own);
         eve::put_payload(&mut event, payload, stream.is_some());
-        self.put_bytes(&mut event, layer, packet);
+        let is_known = known == Some(id(&alert.flow));
+        self.put_bytes(&mut event, layer, packet, is_known);
         let is_pass =
             self.is_passed || self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
         event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));

@@ -117,7 +117,8 @@ impl Flow {
 }
 
 /// The packets of a conversation: `tcp PORT` or `udp PORT [from PORT]` begins a flow, `> bytes` are
-/// the client's and `< bytes` the server's.
+/// the client's and `< bytes` the server's, and `+N bytes` the client's so far ahead of its next,
+/// which the server does not acknowledge.
 pub(crate) fn frames(conversation: &str) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut flow: Option<Flow> = None;
@@ -138,8 +139,15 @@ pub(crate) fn frames(conversation: &str) -> Vec<Vec<u8>> {
             flow = Some(new);
             continue;
         }
-        let side = usize::from(line.starts_with('<'));
         let flow = flow.as_mut().expect("a flow before its bytes");
+        if let Some((ahead, text)) = line.strip_prefix('+').and_then(|it| it.split_once(' ')) {
+            let next = flow.next;
+            flow.next[0] += ahead.parse::<u32>().expect("a number");
+            flow.segment(0, 24, &bytes(text), &mut frames);
+            flow.next = next;
+            continue;
+        }
+        let side = usize::from(line.starts_with('<'));
         flow.segment(side, 24, &bytes(&line[2..]), &mut frames);
         if flow.is_tcp {
             flow.segment(1 - side, 16, b"", &mut frames);

@@ -138,3 +138,22 @@ fn who_cannot_be_read_is_dropped_inline_and_gets_no_further() {
     let flow = "event_type: flow, flow.state: closed, tcp.state: closed";
     assert_said("unreadable", said, rules, EVE, &[(flow, 1), ("event_type: alert", 1)]);
 }
+
+#[test]
+fn bytes_that_are_others_in_the_end_take_back_what_is_told_of_them_alone() {
+    let rules = "alert http any any -> any any (http.uri; content:\"/evil\"; sid:1;)\n\
+                 alert tcp-stream any any -> any any (content:\"EVIL\"; sid:2;)\n\
+                 alert tcp-stream any any -> any any (content:\"aaaa\"; sid:3;)\n";
+    let get = "GET /evil HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n";
+    // Of two segments far behind a request the second counts where both are.
+    let said = format!("tcp 80\n+0 {get}\n+5000 aaaa\n+4998 bbbbbb\n> {get}\n");
+    let of = |sid: u32| format!("event_type: alert, alert.signature_id: {sid}");
+    assert_said("others-behind", &said, rules, EVE, &[(&of(1), 1), (&of(3), 0)]);
+    // So it is behind what nobody has acknowledged yet, and rules see what it has then.
+    let said = "tcp 8080\n+0 hello\n+100 aaaa\n+98 xxEVIL\n> hello\n";
+    assert_said("others-unheard", said, rules, EVE, &[(&of(2), 1), (&of(3), 0)]);
+    // A byte that is another late takes back nothing that is before it.
+    let said = "tcp 8080\n+0 EVIL\n+4 aaaa\n+4 bbbb\n> EVILbbbb\n";
+    let yaml = format!("{EVE}host-os-policy: {{hpux11: [0.0.0.0/0]}}\n");
+    assert_said("others-late", said, rules, &yaml, &[(&of(2), 1), (&of(3), 0)]);
+}

@@ -252,8 +252,8 @@ impl<W: Write> Look<W> {
         if self.is_left || self.detector.has_reached_depth() {
             self.forget_unheard(packet);
         }
-        if self.detector.has_changed() {
-            self.forget_rewritten(packet);
+        if let Some(from) = self.detector.changed_from() {
+            self.forget_rewritten(packet, from);
         }
         self.forget_passed(packet);
     }
@@ -270,13 +270,16 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// Alerts that wait about bytes that their receiver takes for others are about nothing.
-    fn forget_rewritten(&mut self, packet: &Packet<'_>) {
+    /// Alerts that wait about bytes that their receiver takes for others, the first of them the one
+    /// numbered `from`, are about nothing.
+    fn forget_rewritten(&mut self, packet: &Packet<'_>, from: u32) {
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         if let Some(held) = self.held.get_mut(&sink::flow_id(&view)) {
             let rules = &self.rules;
-            let is_heard =
-                |it: &Held| it.is_acknowledged && !rules.rule(it.alert.rule).is_of_stream();
+            let is_heard = |it: &Held| {
+                let is_before = from.wrapping_sub(it.end) as i32 >= 0;
+                is_before || it.is_acknowledged && !rules.rule(it.alert.rule).is_of_stream()
+            };
             held.retain(|it| is_heard(it) || it.alert.flow.to_server != view.to_server);
         }
     }
@@ -335,14 +338,21 @@ impl<W: Write> Look<W> {
         of_flow
     }
 
-    /// The packet of an alert. What is told when a flow is over has one that was made up, and no
-    /// payload of its own.
-    pub(super) fn put_bytes(&self, event: &mut Event, layer: &Layer<'_>, packet: &Packet<'_>) {
+    /// The packet of an alert, whose flow is known still or not. What is told when a flow is over
+    /// has one that was made up, and no payload of its own.
+    pub(super) fn put_bytes(
+        &self,
+        event: &mut Event,
+        layer: &Layer<'_>,
+        packet: &Packet<'_>,
+        is_known: bool,
+    ) {
         if layer.source != FLOW_TIMEOUT {
             return eve::put_packet(event, (layer, layer.bytes), self.capture_link);
         }
         let Some(Segment { end, .. }) = Segment::of(layer) else { return };
-        let next = self.flows.next_number(&self.detector, packet).unwrap_or(end);
+        let next = self.flows.next_number(&self.detector, packet).filter(|_| is_known);
+        let next = next.unwrap_or(end);
         let bytes = pseudo_packet(&layer.parsed, next);
         eve::put_packet(event, (layer, &bytes), self.capture_link);
         if !event.contains_key("payload") {

@@ -36,7 +36,7 @@ impl<W: Write> Look<W> {
         self.packet_as_it_is(now, &known);
     }
 
-    /// The packet with such bytes, and whether it is told of; `None`: it has them.
+    /// The packet with such bytes, and whether it is told of, and once more; `None`: it has them.
     fn as_known(&self, layer: &Layer<'_>) -> Option<(Vec<u8>, [bool; 2])> {
         let Layer { bytes, parsed, .. } = layer;
         let is_segment = matches!(parsed.transport, Transport::Tcp { .. });
