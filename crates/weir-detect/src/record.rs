@@ -250,9 +250,11 @@ impl Oddity {
             Self::Packet(event) if event.is_of_application() => {
                 ("applayer", event.name().to_ascii_uppercase(), Some("proto_detect"))
             }
-            // Suricata 8.0.7 numbers what is odd about ARP behind what is odd about streams.
+            // Suricata 8.0.7 numbers some behind what is odd about streams.
             Self::Packet(event)
-                if ["stream.", "decoder.arp."].iter().any(|it| event.name().starts_with(it)) =>
+                if ["stream.", "decoder.arp.", "decoder.too_many_layers"]
+                    .iter()
+                    .any(|it| event.name().starts_with(it)) =>
             {
                 ("stream", event.name().to_owned(), None)
             }

@@ -15,7 +15,7 @@ const SCORE_MAX: u8 = 127;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reputation {
     categories: BTreeMap<String, u8>,
-    scores: BTreeMap<u8, Arc<Scores>>,
+    scores: Arc<BTreeMap<u8, Scores>>,
     entries: usize,
     /// Lines that could not be read, or for which there was no room.
     pub lines_left: u64,
@@ -29,6 +29,11 @@ impl Scores {
     /// The score that the narrowest entry gives.
     fn of(&self, address: u128) -> Option<u8> {
         self.0.iter().find_map(|(span, nets)| nets.get(&(address & !span)).copied())
+    }
+
+    /// The score of an entry for this address alone.
+    fn of_one(&self, address: u128) -> Option<u8> {
+        self.0.get(&0)?.get(&address).copied()
     }
 }
 
@@ -52,7 +57,7 @@ impl Reputation {
             match entry(line) {
                 Some(((first, last), category, score)) if self.entries < ENTRIES_MAX => {
                     self.entries += 1;
-                    let scores = Arc::make_mut(self.scores.entry(category).or_default());
+                    let scores = Arc::make_mut(&mut self.scores).entry(category).or_default();
                     scores.0.entry(last - first).or_default().insert(first, score);
                 }
                 _ => self.lines_left += 1,
@@ -90,9 +95,8 @@ impl Reputation {
             _ => return Err(wrong()),
         };
         let category = self.categories.get(name);
-        let category = category.ok_or_else(|| format!("no category `{name}`"))?;
-        let scores = self.scores.get(category).cloned().unwrap_or_default();
-        Ok(ReputationTest { side, wanted, scores })
+        let category = *category.ok_or_else(|| format!("no category `{name}`"))?;
+        Ok(ReputationTest { side, wanted, category, scores: self.scores.clone() })
     }
 }
 
@@ -115,14 +119,28 @@ enum Wanted {
 pub(crate) struct ReputationTest {
     side: Side,
     wanted: Wanted,
-    scores: Arc<Scores>,
+    category: u8,
+    scores: Arc<BTreeMap<u8, Scores>>,
 }
 
 impl ReputationTest {
-    /// An address of which nothing is known has no score: no comparison holds.
+    /// The score of an address. As with Suricata, one that is listed itself, in any category, has
+    /// 0 in the others, whatever nets say; one that is not has the narrowest net's, or none.
+    fn score(&self, address: u128) -> Option<u8> {
+        let own = self.scores.get(&self.category);
+        let is_listed = || self.scores.values().any(|it| it.of_one(address).is_some());
+        match own.and_then(|it| it.of_one(address)) {
+            None if is_listed() => Some(0),
+            None => own.and_then(|it| it.of(address)),
+            score => score,
+        }
+    }
+
+    /// Where an address has no score no comparison holds. `isnotset` takes 0 for none, too.
     pub(crate) fn holds(&self, source: u128, destination: u128) -> bool {
-        let one = |address| match (self.wanted, self.scores.of(address)) {
-            (Wanted::Known(wanted), score) => score.is_some() == wanted,
+        let one = |address| match (self.wanted, self.score(address)) {
+            (Wanted::Known(true), score) => score.is_some(),
+            (Wanted::Known(false), score) => score.is_none_or(|it| it == 0),
             (Wanted::Score(numbers), score) => score.is_some_and(|it| numbers.contain(it.into())),
         };
         match self.side {
@@ -177,5 +195,13 @@ mod tests {
         assert!(!holds("src,bad,!=,5", "1.1.1.1", "1.1.1.1"));
         assert!(holds("src,bad,isnotset", "1.1.1.1", "1.1.1.1"));
         assert!(holds("src,bad,isset", "10.9.9.9", "1.1.1.1"));
+    }
+
+    #[test]
+    fn an_address_that_is_listed_has_0_in_other_categories() {
+        let of = |test: &str| holds(test, "10.1.1.1", "1.1.1.1");
+        assert!(of("src,good,=,0") && of("src,good,isset") && of("src,good,isnotset"));
+        assert!(!holds("src,good,isset", "10.1.1.2", "1.1.1.1"), "a net is in its category alone");
+        assert!(holds("src,bad,=,0", "::1", "1.1.1.1"));
     }
 }

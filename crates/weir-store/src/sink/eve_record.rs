@@ -150,8 +150,8 @@ fn put_flags(object: &mut Value, flags: u8) {
     }
 }
 
-/// The events of kind `netflow`: one for each side that sent something.
-pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<Event> {
+/// The events of kind `netflow`: one for each side that sent something, with which that is.
+pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<(usize, Event)> {
     let FlowRecord { view, .. } = record;
     let mut events = Vec::new();
     for side in 0..2 {
@@ -196,7 +196,7 @@ pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<Event> {
             event.insert("tcp".into(), tcp);
         }
         put_flow_community_id(&mut event, record, community_seed);
-        events.push(event);
+        events.push((side, event));
     }
     events
 }

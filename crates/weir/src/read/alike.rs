@@ -38,7 +38,8 @@ pub(super) fn know_no_more(layer: &mut Layer<'_>) {
                 | E::Ipv4Truncated
         );
         let is_no_v6 = matches!(it, E::Ipv6TooSmall | E::Ipv6WrongVersion | E::Ipv6Truncated);
-        is_label || is_no_v4 || is_no_v6
+        let is_too_deep = matches!(it, E::VlanTooManyLayers | E::TooManyLayers);
+        is_label || is_no_v4 || is_no_v6 || is_too_deep
     };
     let has_broken_options = has_broken_options(bytes, parsed);
     if has_broken_options {
@@ -60,6 +61,23 @@ pub(super) fn know_no_more(layer: &mut Layer<'_>) {
         parsed.transport = Transport::None;
         parsed.payload_offset =
             parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
+    }
+}
+
+/// Layers that Suricata counts up to a packet's addresses (`decoder.max-layers`), `labels` of MPLS
+/// among them: one for the capture, and one for what carries another.
+pub(super) fn layers(layer: &Layer<'_>, labels: usize) -> usize {
+    let Layer { parsed, vlans, .. } = layer;
+    let own = usize::from(layer.link != Link::Ip)
+        + vlans.ids().len()
+        + labels
+        + usize::from(parsed.network != Network::None);
+    match layer.outer {
+        None => 1 + own,
+        Some(outer) if layer.source == "defrag" => layers(outer, 0),
+        Some(outer) => {
+            layers(outer, 0) + 1 + own + usize::from(outer.parsed.protocol == protocol::GRE)
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod excepted;
 mod fate;
 mod held;
 mod known;
+mod macs;
 mod options;
 mod pseudo;
 mod waiting;
@@ -115,6 +116,8 @@ struct Look<W> {
     source: &'static str,
     vlans: Vlans,
     ether: Option<Value>,
+    /// The addresses of all its frames, by flow.
+    macs: macs::Macs,
     /// What rules have noted of its flow, and what is spoken in that.
     noted: Event,
     spoken: Option<&'static str>,
@@ -208,6 +211,7 @@ impl<W: Write> Detection<W> {
             source: "wire/pcap",
             vlans: Vlans::default(),
             ether: None,
+            macs: macs::Macs::default(),
             noted: Event::new(),
             spoken: None,
             late_texts: Vec::new(),
@@ -324,7 +328,10 @@ impl<W: Write> Look<W> {
             self.spoken = self.flows.application(&self.detector, &packet);
         }
         let tells_ether = self.options.events.ethernet && layer.link == Link::Ethernet;
-        self.ether = tells_ether.then(|| eve::ether(parsed));
+        self.ether = tells_ether.then(|| eve::ether(bytes, parsed));
+        if let (true, Some(view)) = (tells_ether, self.flows.view(&self.detector, &packet)) {
+            self.macs.note(&view, parsed);
+        }
         self.counts.packet(parsed.transport);
         let mut alerts: Vec<Alert> = self.alerts.drain().collect();
         let fate = self.exception(layer, &packet);

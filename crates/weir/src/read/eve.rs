@@ -99,7 +99,7 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
         event.retain(|name, _| !of_ends.contains(&name.as_str()));
     }
     if layer.link == Link::Ethernet {
-        event.insert("ether".into(), ether(parsed));
+        event.insert("ether".into(), ether(layer.bytes, parsed));
     }
     let rebuilt = std::iter::successors(Some(layer), |it| it.outer).filter(|it| it.is_rebuilt());
     let depth = layer.depth.saturating_sub(rebuilt.count());
@@ -129,13 +129,14 @@ pub fn describe(event: &mut Event, number: u64, layer: &Layer<'_>) {
     }
 }
 
-/// The addresses of a frame of Ethernet.
-pub fn ether(parsed: &Parsed) -> Value {
+/// The addresses of a frame of Ethernet, and the type behind them, which may be a tag's.
+pub fn ether(bytes: &[u8], parsed: &Parsed) -> Value {
     let link = &parsed.link;
+    let kind = bytes.get(12..14).map(|it| u16::from_be_bytes([it[0], it[1]]));
     json!({
         "src_mac": link.source.to_string(),
         "dest_mac": link.destination.to_string(),
-        "ether_type": link.ethertype,
+        "ether_type": kind,
     })
 }
 

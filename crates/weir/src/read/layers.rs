@@ -156,6 +156,8 @@ impl Layers {
         add(&mut self.counts, name, 1);
     }
 
+    /// Gives `take` the packets of a layer; of one that Suricata does not look at any more, by how
+    /// many layers it is too deep.
     fn layer(
         &mut self,
         now: Time,
@@ -164,7 +166,7 @@ impl Layers {
         source: &'static str,
         outer: Option<&Layer<'_>>,
         take: Take<'_>,
-    ) {
+    ) -> usize {
         let depth = outer.map_or(0, |it| it.depth + 1);
         let found = tags::look_behind(bytes, link, original_len);
         let mut events = decode::look(bytes, link);
@@ -172,11 +174,20 @@ impl Layers {
         let Tagged { parsed, vlans, labels, tags } = found;
         // Who only reads opens no ESP.
         let parsed = parsed.datagram(bytes).unwrap_or(parsed);
-        tags.into_iter().for_each(|it| self.count(it));
         let is_carrier = false;
         let mut layer =
             Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
-        let is_too_deep = depth + labels > self.layers_max;
+        let layers =
+            if self.knows_no_more { alike::layers(&layer, labels) } else { depth + labels };
+        let beyond = layers.saturating_sub(self.layers_max);
+        let is_too_deep = beyond > 0;
+        if is_too_deep && self.knows_no_more {
+            if outer.is_some() {
+                return beyond;
+            }
+            layer.events.clear();
+        }
+        tags.into_iter().for_each(|it| self.count(it));
         if is_too_deep {
             layer.events.push(Event::TooManyLayers);
         }
@@ -196,6 +207,7 @@ impl Layers {
             }
         }
         take(&layer);
+        0
     }
 
     /// What the packet carries, and what it is a piece of.
@@ -227,7 +239,12 @@ impl Layers {
         if let Some(inner) = bytes.get(start..end).filter(|it| !it.is_empty()) {
             layer.is_carrier =
                 self.knows_no_more && alike::is_carrier(&parsed, inner, link, source);
-            self.layer(now, inner, (link, inner.len() as u32), source, Some(layer), take);
+            let length = inner.len() as u32;
+            let beyond = self.layer(now, inner, (link, length), source, Some(layer), take);
+            // As by Suricata, which says nothing where the first header is too deep.
+            if beyond > 1 {
+                layer.events.push(Event::TooManyLayers);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use super::super::events::Events;
 use super::super::exception::{Cause, Exception};
 use super::super::layers::Layer;
 use super::held::FLOW_TIMEOUT;
+use super::macs;
 use super::waiting::Segment;
 use super::{Look, Options};
 
@@ -46,6 +47,7 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&record.view);
         self.noted = record.marks.as_deref().cloned().map(eve::noted).unwrap_or_default();
         self.sent.remove(&id);
+        let macs = self.macs.end(id);
         self.tell_held_of(&record.view);
         self.tell_odd_late(id, record.vlans);
         let exception = self.exceptions.remove(&id);
@@ -80,6 +82,7 @@ impl<W: Write> Look<W> {
                 event.insert("app_proto".into(), "failed".into());
             }
             event.extend(noted.clone());
+            macs::put(&mut event, macs.as_ref(), 0);
             let usual = record.is_midstream.then_some((Cause::Midstream, None));
             let exception = exception.filter(|it| it.0 != Cause::Settled).or(usual);
             if let (Some(flow), Some((cause, policy))) = (event.get_mut("flow"), exception) {
@@ -93,7 +96,10 @@ impl<W: Write> Look<W> {
             self.push(event);
         }
         if netflow {
-            for mut event in eve::netflow(&record, community_seed) {
+            for (side, mut event) in eve::netflow(&record, community_seed) {
+                macs::put(&mut event, macs.as_ref(), side);
+                // As by Suricata: when the flow was found to be over.
+                event.insert("timestamp".into(), sink::timestamp(self.last).into());
                 if record.has_failed && record.application.is_none() {
                     event.insert("app_proto".into(), "failed".into());
                 }
