@@ -538,7 +538,8 @@ impl Detector {
         self.is_again = is_again;
     }
 
-    /// Looks at a packet that belongs to no flow: rules that ask something of one do not match.
+    /// Looks at a packet that belongs to no flow: rules that ask something of one do not match,
+    /// but for `flow:to_server` alone.
     pub fn inspect_alone(
         &mut self,
         now: Time,

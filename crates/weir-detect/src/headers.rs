@@ -2,6 +2,8 @@
 
 use weir_wire::parse::{Network, Parsed, Transport};
 
+use crate::icmp;
+
 /// Fields of a packet's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
@@ -132,8 +134,10 @@ impl Headers {
             (Transport::Udp { .. }, udp) if udp.len() >= 8 => {
                 TransportFields::Udp { length: number(&udp[4..]) }
             }
-            (Transport::Icmp { .. }, icmp) if icmp.len() >= 8 => {
-                TransportFields::Icmp { id: number(&icmp[4..]), sequence: number(&icmp[6..]) }
+            (Transport::Icmp { kind, code }, icmp) if icmp.len() >= 8 => {
+                let has_id = icmp::has_id(parsed.network, kind, code);
+                let word = |at: usize| if has_id { number(&icmp[at..]) } else { 0 };
+                TransportFields::Icmp { id: word(4), sequence: word(6) }
             }
             _ => TransportFields::Other,
         };

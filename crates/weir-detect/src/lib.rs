@@ -80,6 +80,7 @@ pub mod fragments;
 mod heap;
 pub mod hosts;
 
+pub mod icmp;
 pub mod tags;
 
 pub mod tunnels;

@@ -12,6 +12,7 @@ use crate::behaviour::Signs;
 use crate::checksums;
 use crate::decode::Event;
 use crate::detector::{Counters, Decoded, Direction, Limits, Packet};
+use crate::icmp;
 use crate::rdma::operation::Head;
 use crate::rule::{Buffer, Header, HeaderTest, Protocol, VlanLayer};
 use crate::session::Closing;
@@ -150,7 +151,9 @@ impl<'a> View<'a> {
             None if parsed.fragment.is_some() || carries_packets(parsed) => &[],
             None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
             None => {
-                let left = parsed.payload(bytes);
+                let start = icmp::payload_offset(parsed, bytes);
+                let start = start.unwrap_or(usize::from(parsed.payload_offset));
+                let left = bytes.get(start..parsed.end as usize).unwrap_or_default();
                 &left[header_len(parsed, left.len())..]
             }
         };
@@ -274,7 +277,9 @@ impl<'a> View<'a> {
     pub(crate) fn holds(&self, test: &HeaderTest) -> bool {
         let ipv4 = || self.ipv4();
         let icmp = |at: usize| match self.transport() {
-            Transport::Icmp { kind, .. } if icmp_has_id(kind) => self.icmp_word(at),
+            Transport::Icmp { kind, code } if icmp::has_id(self.parsed.network, kind, code) => {
+                self.icmp_word(at)
+            }
             _ => None,
         };
         match test {
@@ -431,7 +436,8 @@ impl<'a> View<'a> {
                 transport..transport + 8
             }
             Buffer::Icmpv4Header if is_icmp && self.parsed.protocol == 1 => {
-                transport..(payload + self.icmp_more()).min(end)
+                let message = self.bytes.get(transport..end)?;
+                transport..(transport + icmp::header_len(message)).min(end)
             }
             Buffer::Icmpv6Header if is_icmp && self.parsed.protocol == 58 => {
                 transport..transport + 8
@@ -554,18 +560,6 @@ impl<'a> View<'a> {
         seen & flags::URG != 0
     }
 
-    /// Bytes of an ICMP message of its type, beyond the eight that all have.
-    fn icmp_more(&self) -> usize {
-        let start = usize::from(self.parsed.transport_offset);
-        match self.bytes.get(start..start + 6) {
-            // A router's advertisement: so many addresses, of so many words.
-            Some([9, _, _, _, count, words]) => usize::from(*count) * usize::from(*words) * 4,
-            Some([13 | 14, ..]) => 12,
-            Some([17 | 18, ..]) => 4,
-            _ => 0,
-        }
-    }
-
     fn has_ip_option(&self, wanted: u8) -> bool {
         let Some(header) = self.ipv4() else { return false };
         let start = usize::from(self.parsed.network_offset);
@@ -589,26 +583,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// Of the bytes that the walk left, so many are a header's, as in Suricata 8.0.7: all but errors
-/// and echoes of ICMPv6 have four behind the first eight, and timestamps of ICMPv4 twelve (RFC
-/// 792); SCTP has twelve (RFC 9260 s3); and what stands behind "no next header" is nothing's (RFC
-/// 8200 s4.7).
+/// Of the bytes that the walk left, so many are a header's, as in Suricata 8.0.7: SCTP has twelve
+/// (RFC 9260 s3), and what stands behind "no next header" is nothing's (RFC 8200 s4.7).
 fn header_len(parsed: &Parsed, left: usize) -> usize {
     let is_v6 = parsed.network == Network::Ipv6;
-    match (parsed.protocol, parsed.transport) {
-        (protocol::ICMPV6, Transport::Icmp { kind: 1..=4 | 128 | 129, .. }) => 0,
-        (protocol::ICMPV6, Transport::Icmp { .. }) => left.min(4),
-        (protocol::ICMP, Transport::Icmp { kind: 13 | 14, .. }) if left >= 12 => 12,
-        (protocol::SCTP, _) => left.min(12),
-        (protocol::NO_NEXT_HEADER, _) if is_v6 => left,
+    match parsed.protocol {
+        protocol::SCTP => left.min(12),
+        protocol::NO_NEXT_HEADER if is_v6 => left,
         _ => 0,
     }
-}
-
-/// Whether identifier and sequence stand in an ICMP message of this type (v4 and v6 echo,
-/// timestamp, information, address mask).
-fn icmp_has_id(kind: u8) -> bool {
-    matches!(kind, 0 | 8 | 13..=18 | 128 | 129)
 }
 
 /// Whether it is a tunnel of IP: what is in it is looked at by itself.

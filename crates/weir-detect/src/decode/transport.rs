@@ -76,23 +76,21 @@ impl Walk {
             3 => 0..=15,
             5 => 0..=3,
             11 => 0..=1,
-            12 => 0..=1,
-            0 | 4 | 8 | 9 | 13..=18 => 0..=0,
+            // A router that does not route common traffic says 16 (RFC 3344).
+            9 => 0..=255,
+            0 | 4 | 8 | 12..=18 => 0..=0,
             _ => return self.0.push(Event::Icmpv4UnknownType),
         };
         // Beyond the eight bytes that all have.
         let more = match kind {
             9 => usize::from(bytes[4]) * usize::from(bytes[5]) * 4,
             13 | 14 => 12,
-            17 | 18 => 4,
             _ => 0,
         };
         if inner.len() < more {
             return self.0.push(Event::Icmpv4InnerTruncated);
         }
-        // A router that does not route common traffic (RFC 3344).
-        let is_agent = (*kind, *code) == (9, 16);
-        if !codes.contains(code) && !is_agent {
+        if !codes.contains(code) {
             return self.0.push(Event::Icmpv4UnknownCode);
         }
         if !matches!(kind, 3..=5 | 11 | 12) || (inner.is_empty() && *kind != 4) {
@@ -112,12 +110,14 @@ impl Walk {
             return self.0.push(Event::Icmpv6TooSmall);
         };
         let codes = match kind {
-            1 => 0..=7,
+            1 => 0..=6,
             3 => 0..=1,
             4 | 138..=140 => 0..=2,
-            2 | 128..=137 | 141..=149 | 151..=155 => 0..=0,
+            155 => 0..=3,
+            2 | 128..=137 | 141..=149 | 154 | 156..=159 => 0..=0,
             100 | 101 | 200 | 201 => return self.0.push(Event::Icmpv6Experimental),
-            5..=126 | 160..=199 => return self.0.push(Event::Icmpv6UnassignedType),
+            0 | 127 => return self.0.push(Event::Icmpv6UnknownType),
+            5..=126 | 160..=199 | 202..=255 => return self.0.push(Event::Icmpv6UnassignedType),
             _ => return,
         };
         // Listeners' messages come from the link alone (RFC 2710 s3).

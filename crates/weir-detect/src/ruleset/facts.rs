@@ -32,7 +32,10 @@ impl Facts {
         let asks_bits = rule.bits.iter().any(asks) || !rule.texts.is_empty();
         let is_of_each_packet =
             rule.bits.iter().any(BitTest::is_of_each_packet) || !rule.texts.is_empty();
-        let of_none = FlowTest::default();
+        // What belongs to no flow counts as to the server.
+        let to_server = rule.flow.to_server.filter(|it| *it);
+        let of_none =
+            FlowTest { only_stream: rule.flow.only_stream, to_server, ..FlowTest::default() };
         let is_of_addresses = rule.tests.iter().all(is_of_ends)
             && !header.excepts
             && rule.flow_counts.is_empty()
@@ -78,7 +81,8 @@ impl Facts {
                 && rule.buffers.is_empty()
                 && !is_of_messages,
             asks_bits,
-            asks_of_flow: rule.flow != FlowTest { only_stream: rule.flow.only_stream, ..of_none }
+            asks_of_flow: rule.flow != of_none
+                || rule.hook == Some(Hook::FlowStart)
                 || !rule.flow_counts.is_empty()
                 || rule.bits.iter().any(|it| it.scope == BitScope::Flow && it.verb.is_condition()),
             puts_something: rule.bits.iter().any(|it| !it.verb.is_condition())

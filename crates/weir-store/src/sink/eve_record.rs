@@ -96,10 +96,9 @@ fn put_vlans(event: &mut Event, record: &FlowRecord) {
 /// Adds the flow's Community ID, where there is a seed for it.
 fn put_flow_community_id(event: &mut Event, record: &FlowRecord, seed: Option<u16>) {
     if let Some(seed) = seed {
-        let ends = [&record.view.initiator, &record.view.responder];
         // Messages about a flow's packets are of it, and say nothing of what it is.
         let icmp = record.icmp[0].filter(|_| matches!(record.protocol, 1 | 58));
-        let id = community_id(ends, record.protocol, icmp, seed);
+        let id = flow_community_id(&record.view, record.protocol, icmp, record.spi, seed);
         event.insert("community_id".into(), id.into());
     }
 }
@@ -204,6 +203,16 @@ pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<(usize, 
 /// Community ID, version 1: the same flow has it in other tools. `icmp` are type and code of the
 /// first message, where that is what flows.
 pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed: u16) -> String {
+    let has_ports = matches!(protocol, 1 | 6 | 17 | 58 | 132);
+    hashed(ends, (protocol, has_ports), icmp, seed)
+}
+
+fn hashed(
+    ends: [&End; 2],
+    (protocol, has_ports): (u8, bool),
+    icmp: Option<(u8, u8)>,
+    seed: u16,
+) -> String {
     let short = |end: &End| match end.address {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, rest @ ..] => rest.to_vec(),
         whole => whole.to_vec(),
@@ -222,12 +231,28 @@ pub fn community_id(ends: [&End; 2], protocol: u8, icmp: Option<(u8, u8)>, seed:
     bytes.extend(first.0);
     bytes.extend(second.0);
     bytes.extend([protocol, 0]);
-    if matches!(protocol, 1 | 6 | 17 | 58 | 132) {
+    if has_ports {
         bytes.extend(first.1.to_be_bytes());
         bytes.extend(second.1.to_be_bytes());
     }
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
     format!("1:{}", Base64::encode_string(hash.as_ref()))
+}
+
+/// The Community ID of a flow, as Suricata 8.0.7 has it: with ports of 0 where a protocol has none,
+/// and of ESP with the index of the security association in their place, its lower half first.
+pub fn flow_community_id(
+    view: &FlowView,
+    protocol: u8,
+    icmp: Option<(u8, u8)>,
+    spi: Option<u32>,
+    seed: u16,
+) -> String {
+    let [mut from, mut to] = [view.initiator, view.responder];
+    if let Some(spi) = spi {
+        (from.port, to.port) = (spi as u16, (spi >> 16) as u16);
+    }
+    hashed([&from, &to], (protocol, true), icmp, seed)
 }
 
 /// Tells the Community ID of a flow between ports, or of questions of ICMP and their answers: what

@@ -2,7 +2,7 @@
 //! sees no more (`weir verify`).
 
 use weir_detect::decode::Event;
-use weir_detect::tags;
+use weir_detect::{icmp, tags};
 use weir_wire::frame::Link;
 use weir_wire::ip::{Ipv4Header, protocol};
 use weir_wire::parse::{Fault, Network, Parsed, Transport};
@@ -62,6 +62,32 @@ pub(super) fn know_no_more(layer: &mut Layer<'_>) {
         parsed.payload_offset =
             parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
     }
+    if let Transport::Icmp { kind, code } = parsed.transport {
+        shift_payload(bytes, parsed, [kind, code]);
+    }
+}
+
+/// Where what ICMP carries begins and ends for Suricata: of types of ICMPv6 and codes that it does
+/// not know, four bytes behind the message's beginning and eight before its end; it is nothing
+/// where a message of ICMP is cut short.
+fn shift_payload(bytes: &[u8], parsed: &mut Parsed, [kind, code]: [u8; 2]) {
+    let start = usize::from(parsed.transport_offset);
+    let end = parsed.end as usize;
+    let is_known = match kind {
+        2 | 128 | 129 => code == 0,
+        1 => code <= 6,
+        3 => code <= 1,
+        4 => code <= 2,
+        _ => false,
+    };
+    let mut from = icmp::payload_offset(parsed, bytes).unwrap_or(end);
+    if parsed.network == Network::Ipv6 && !is_known {
+        from = start + 4;
+        parsed.end = end.saturating_sub(8).max(from) as u32;
+    } else if end < start + 8 {
+        from = end;
+    }
+    parsed.payload_offset = from as u16;
 }
 
 /// Layers that Suricata counts up to a packet's addresses (`decoder.max-layers`), `labels` of MPLS

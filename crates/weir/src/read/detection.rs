@@ -27,10 +27,10 @@ use weir_detect::{
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
 use weir_store::sink::eve::{self as sink, push};
-use weir_store::sink::eve_record::{community_id, put_beside};
+use weir_store::sink::eve_record::{flow_community_id, put_beside};
 use weir_wire::checksum::unfinished;
 use weir_wire::frame::{Link, Time};
-use weir_wire::parse::{Network, Parsed};
+use weir_wire::parse::{Network, Parsed, Transport};
 
 use super::eve::{self, Event};
 pub use super::exception::Exception;
@@ -439,7 +439,10 @@ impl<W: Write> Look<W> {
         let mut event = sink::alert_event(alert, &self.rules);
         let is_alone = layer.is_complaint() && !self.flows.knows(packet);
         if is_alone || !layer.has_flow() {
-            ["direction", "flow", "flow_id"].iter().for_each(|it| drop(event.remove(*it)));
+            let of_flow = ["direction", "flow", "flow_id", "community_id"];
+            of_flow.iter().for_each(|it| drop(event.remove(*it)));
+        } else {
+            self.name_flow(&mut event, &alert.flow, layer);
         }
         // Ports are the packet's own, and what says that another did not arrive has none.
         let flow = event.get_mut("flow").filter(|_| layer.is_complaint());
@@ -536,11 +539,18 @@ impl<W: Write> Look<W> {
     /// Names the flow of a packet: here, and as other tools do.
     fn name_flow(&self, event: &mut Event, view: &FlowView, layer: &Layer<'_>) {
         sink::put_flow_id(event, view);
-        let protocol = layer.parsed.protocol;
-        let seed = self.options.events.community_seed;
-        if let Some(seed) = seed.filter(|_| matches!(protocol, 6 | 17 | 132)) {
-            let ends = [&view.initiator, &view.responder];
-            let id = community_id(ends, protocol, None, seed);
+        // A message that another packet did not arrive is of that one's flow, and not of its kind.
+        let seed = self.options.events.community_seed.filter(|_| !layer.is_complaint());
+        if let Some(seed) = seed {
+            let (icmp, spi) = match layer.parsed.transport {
+                Transport::Icmp { kind, code } => (Some((kind, code)), None),
+                Transport::Esp { spi, in_udp: false, .. } => (None, Some(spi)),
+                _ => (None, None),
+            };
+            let FlowView { initiator, responder, .. } = *view;
+            let of_answer = FlowView { initiator: responder, responder: initiator, ..*view };
+            let view = if icmp.is_some() && !view.to_server { &of_answer } else { view };
+            let id = flow_community_id(view, layer.parsed.protocol, icmp, spi, seed);
             event.insert("community_id".into(), id.into());
         }
     }
