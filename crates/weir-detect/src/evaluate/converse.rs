@@ -67,7 +67,9 @@ impl Evaluator {
             self.refused = progress.refused.or(taken_in.then_some(Unseen::Conflict));
             return progress;
         }
-        if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() {
+        // Who only tells hears no more of what a rule would drop.
+        let is_over = flow.blocked_by.is_some() && self.limits.as_suricata.only_tells;
+        if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() || is_over {
             return Progress::default();
         }
         let mut progress = Progress::default();

@@ -296,3 +296,59 @@ fn a_connection_on_the_ports_of_another_and_what_is_refused_are_told_of() {
         assert_eq!(failing(name, "-k none", &frames, none, &told), [Value::Null; 0], "{name}");
     }
 }
+
+/// A frame with such tags before its type.
+fn tagged(tags: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
+    let bytes: Vec<u8> = tags.iter().flat_map(|it| [0x81, 0, 0, *it]).collect();
+    frame.splice(12..12, bytes);
+    frame
+}
+
+#[test]
+fn layers_are_counted_as_by_suricata_and_what_is_deeper_is_not_looked_at() {
+    let plain = || frame(17, [1, 2], &datagram([1000, 2000], 12, b"abcd"));
+    let rules = "alert ip any any -> any any (sid:1;)\n\
+                 alert pkthdr any any -> any any (decode-event:vlan.too_many_layers; sid:2;)\n";
+    let alerts =
+        |sid: u32, count: u32| (format!("event_type: alert, alert.signature_id: {sid}"), count);
+    // Three tags are known, and one more hides what it stands before.
+    for (tags, seen) in [(&[7, 9, 10][..], 1), (&[7, 9, 10, 11], 0)] {
+        let events = [alerts(1, seen), alerts(2, 1 - seen)];
+        let failed = failing("tags", "-k none", &[tagged(tags, plain())], rules, &events);
+        assert_eq!(failed, Vec::<Value>::new(), "{tags:?}");
+    }
+    // The capture, the frame, each tag and the packet are one each.
+    for (tags, most, seen) in [(&[][..], 3, 1), (&[], 2, 0), (&[7, 9], 5, 1), (&[7, 9], 4, 0)] {
+        let args = format!("-k none --set decoder.max-layers={most}");
+        let events = [alerts(1, seen)];
+        let failed = failing("layers", &args, &[tagged(tags, plain())], rules, &events);
+        assert_eq!(failed, Vec::<Value>::new(), "{tags:?} {most}");
+    }
+}
+
+#[test]
+fn what_icmp_carries_begins_behind_its_header_which_is_longer_for_some_types() {
+    let message = |kind: u8, length: usize| {
+        let mut message = vec![kind, 0, 0, 0, 1, 2, 0, 0];
+        message.extend((b'a'..=b'z').take(length));
+        frame(1, [1, 2], &message)
+    };
+    let rules = "alert icmp any any -> any any (content:\"a\"; sid:1;)\n\
+                 alert icmp any any -> any any (content:\"m\"; depth:1; sid:2;)\n\
+                 alert icmp any any -> any any (dsize:0; sid:3;)\n\
+                 alert icmp any any -> any any (flow:to_server; sid:4;)\n\
+                 alert icmp any any -> any any (flow:to_client; sid:5;)\n\
+                 alert icmp any any -> any any (icmp_id:258; sid:6;)\n";
+    // Of an echo and of times; a router's advertisement that is its header alone; an error, which
+    // belongs to no flow, and has no number.
+    let cases: [(&str, Vec<u8>, [u32; 6]); 4] = [
+        ("echo", message(8, 20), [1, 0, 0, 1, 0, 1]),
+        ("times", message(13, 20), [0, 1, 0, 1, 0, 1]),
+        ("routers", message(9, 8), [0, 0, 1, 1, 0, 0]),
+        ("error", message(3, 20), [1, 0, 0, 1, 0, 0]),
+    ];
+    for (name, frame, counts) in cases {
+        let wanted: Vec<_> = counts.iter().zip(1..).map(|(count, sid)| (sid, "", *count)).collect();
+        assert_eq!(failures(name, &[frame], rules, &wanted), Vec::<Value>::new(), "{name}");
+    }
+}

@@ -157,3 +157,27 @@ fn bytes_that_are_others_in_the_end_take_back_what_is_told_of_them_alone() {
     let yaml = format!("{EVE}host-os-policy: {{hpux11: [0.0.0.0/0]}}\n");
     assert_said("others-late", said, rules, &yaml, &[(&of(2), 1), (&of(3), 0)]);
 }
+
+#[test]
+fn who_watches_hears_no_more_of_a_flow_that_a_rule_would_drop() {
+    let question = |name: char| {
+        format!(
+            "> \\x00\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x01{name}\\x00\\x00\\x01\\x00\\x01\n"
+        )
+    };
+    let said = format!("udp 53\n{}{}", question('a'), question('b'));
+    let yaml = EVE.replace("http, flow", "dns, flow");
+    for (action, count) in [("alert", 2), ("drop", 1)] {
+        let rules = format!("{action} ip any any -> any any (sid:1;)\n");
+        assert_said("heard", &said, &rules, &yaml, &[("event_type: dns", count)]);
+    }
+}
+
+#[test]
+fn flows_name_the_addresses_that_their_frames_had() {
+    let yaml = EVE.replace("filename:", "ethernet: yes, filename:").replace("flow]", "netflow]");
+    let mac = "\"ether.src_macs[0]\": \"02:00:00:00:00:02\"";
+    let of = |end: &str| format!("event_type: netflow, {end}: 5353, {mac}");
+    let wanted = [(&*of("dest_port"), 1), (&*of("src_port"), 0)];
+    assert_said("ethernet", "udp 5353\n> a\n< b\n", "", &yaml, &wanted);
+}
