@@ -67,8 +67,8 @@ impl Text {
         self.options.classes.add(classes.clone());
         self.classes = classes;
         let of_filters = yaml.file("threshold-file").map(|path| {
-            self.options.filters.push_str(&text(&path)?);
-            self.options.filters.push('\n');
+            let (name, text) = (path.display().to_string(), text(&path)?);
+            self.options.filters.push(RuleSource { name, text });
             Ok(())
         });
         let unread = [of_classes, of_filters].into_iter().flatten().filter_map(Result::err);
@@ -165,8 +165,12 @@ impl Text {
             (what, SEE_REFUSED)
         });
         let unread = unread.chain(unused);
+        let (first, more) = report.idle.split_at(report.idle.len().min(IDLE_MAX));
+        let more = (!more.is_empty()).then(|| format!("and {} more of that kind", more.len()));
+        let idle = first.iter().cloned().chain(more).map(|it| (it, CORRECT_NAME));
         let unknown = unknown.map(|it| (it, ADD_CLASSES));
-        left_out.into_iter().chain(unread).chain(unknown_sids).chain(unknown).collect()
+        let warnings = left_out.into_iter().chain(unread).chain(unknown_sids).chain(idle);
+        warnings.chain(unknown).collect()
     }
 
     /// Makes rules of it that can run.
@@ -198,8 +202,7 @@ pub fn read(paths: &[PathBuf], variables: Variables) -> Result<Text> {
         if is("classification.config") {
             classes::read(&text, &file, &mut of_files)?;
         } else if is("threshold.config") {
-            options.filters.push_str(&text);
-            options.filters.push('\n');
+            options.filters.push(RuleSource { name: file.display().to_string(), text });
         } else {
             let named = dataset::files(&text);
             for named in named.into_iter().filter(|it| it.place == FileLocation::Beside) {
@@ -290,6 +293,9 @@ pub(crate) fn opened(path: &Path) -> Result<(fs::File, u64)> {
 const CORRECT_FILE: &str = "correct the file, or go on without them";
 
 /// What to do about rules that are to be tried and are not there.
+const CORRECT_NAME: &str = "correct what it names, or leave it out";
+/// Of what is said in vain so much is told, at most.
+const IDLE_MAX: usize = 5;
 const CORRECT_SID: &str = "correct the number, or leave it out";
 
 /// What to do about classes that nobody knows.
@@ -318,7 +324,11 @@ pub fn left_out(report: &LoadReport) -> Option<String> {
         named += &format!(", {} others", by_keyword.len() - NAMED_MAX);
     }
     let none = if report.runnable == 0 { "no rule runs: nothing is looked for; " } else { "" };
-    Some(format!("{none}{refused} of {enabled} rules do not run, by keyword: {named}"))
+    let first = &report.refused[0];
+    let first = format!("{}:{}: {}: {}", first.source, first.line, first.keyword, first.reason);
+    Some(format!(
+        "{none}{refused} of {enabled} rules do not run, by keyword: {named}; the first: {first}"
+    ))
 }
 
 /// The files to read: those named, and those of the folders named, one level and deeper.
@@ -469,7 +479,8 @@ mod tests {
         let text = read("a.yaml");
         let loaded = text.compile().unwrap();
         assert_eq!(loaded.rules.rule(weir_detect::RuleIndex(0)).priority, 1);
-        assert_eq!(text.options.filters.trim(), "suppress gen_id 1, sig_id 1");
+        let filters: Vec<&str> = text.options.filters.iter().map(|it| it.text.trim()).collect();
+        assert_eq!(filters, ["suppress gen_id 1, sig_id 1"]);
         assert!(text.warnings(&loaded.rules, &loaded.report).is_empty());
         let text = read("b.yaml");
         let loaded = text.compile().unwrap();

@@ -460,7 +460,7 @@ impl Evaluator {
     /// What a rule does now, which is something else while it matches too often.
     fn rated(&mut self, rule: &Rule, index: RuleIndex, flow: &Flow, scene: &Scene<'_>) -> Action {
         let Some(rate) = &rule.rate else { return rule.action };
-        let hosts = tracked(rate.track, flow, scene);
+        let hosts = tracked(rate.track, rule, flow, scene);
         let is_often = self.thresholds.rate(scene.now, index, rate, hosts);
         self.counters.thresholds_lost += self.thresholds.take_lost();
         self.counters.thresholds_lost += u64::from(is_often.is_none());
@@ -478,7 +478,8 @@ impl Evaluator {
         if threshold.kind == ThresholdKind::Backoff {
             return flow.backs_off(index, threshold.count, threshold.multiplier);
         }
-        let hosts = tracked(threshold.track, flow, scene);
+        let rule = scene.rules.rule(index);
+        let hosts = tracked(threshold.track, rule, flow, scene);
         let counted = self.thresholds.count(scene.now, index, threshold, hosts);
         self.counters.thresholds_lost += self.thresholds.take_lost();
         counted.unwrap_or_else(|| {
@@ -607,8 +608,11 @@ fn amount(amount: Amount, flow: &Flow) -> i64 {
 }
 
 /// Whose matches are counted together.
-fn tracked(track: Track, flow: &Flow, scene: &Scene<'_>) -> (u128, u128) {
-    let (source, destination) = (scene.view.source, scene.view.destination);
+fn tracked(track: Track, rule: &Rule, flow: &Flow, scene: &Scene<'_>) -> (u128, u128) {
+    // Of a flood of a network's, the network is one.
+    let ends = (scene.view.source, scene.view.destination);
+    let watch = rule.flood_watch();
+    let (source, destination) = watch.map_or(ends, |it| it.counted_of(ends.0, ends.1));
     match track {
         Track::Source => (source, 0),
         Track::Destination => (destination, 1),

@@ -159,12 +159,10 @@ impl Inspection<'_, '_> {
                 let to = self.byte_jump(jump, here)?;
                 self.run(rest, to)
             }
-            Step::ByteExtract { read, variable, multiplier, aligns } => {
+            Step::ByteExtract { read, variable, multiplier, align } => {
                 let (number, end) = self.read(read, here)?;
                 let mut number = number.wrapping_mul(*multiplier as i64);
-                if *aligns {
-                    number = (number + 3) & !3;
-                }
+                number = number.wrapping_add(align - 1) & -align;
                 self.variables[*variable] = number;
                 self.run(rest, end)
             }

@@ -23,7 +23,11 @@ impl Inspection<'_, '_> {
 
     /// Where the jump ends.
     pub(super) fn byte_jump(&self, jump: &ByteJump, here: usize) -> Option<usize> {
-        let (number, end) = self.read(&jump.read, here)?;
+        let (number, end) = match self.start_of(&jump.read, here)? {
+            // Of no bytes it is 0, also behind the last.
+            start if start == self.buffer.bytes.len() && self.is_of_none(&jump.read) => (0, start),
+            _ => self.read(&jump.read, here)?,
+        };
         let mut by = number.wrapping_mul(jump.multiplier as i64);
         if jump.aligns {
             by = by.wrapping_add(3) & !3;
@@ -67,12 +71,22 @@ impl Inspection<'_, '_> {
         }
     }
 
-    /// The number as it stands there, and where it ends.
-    fn read_plain(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
+    /// Where a number begins; `None`: before the buffer.
+    fn start_of(&self, read: &Read, here: usize) -> Option<usize> {
         let base = if read.is_relative { here as i64 } else { 0 };
         // Of a variable, 32 bits count as an offset.
         let offset = i64::from(self.value(read.offset) as i32);
-        let start = usize::try_from(base.checked_add(offset)?).ok()?;
+        usize::try_from(base.checked_add(offset)?).ok()
+    }
+
+    /// Whether it is a number of no bytes, and not of digits.
+    fn is_of_none(&self, read: &Read) -> bool {
+        read.text_base.is_none() && self.value(read.bytes) == 0
+    }
+
+    /// The number as it stands there, and where it ends.
+    fn read_plain(&self, read: &Read, here: usize) -> Option<(i64, usize)> {
+        let start = self.start_of(read, here)?;
         let count = usize::try_from(self.value(read.bytes)).ok()?;
         let length = self.buffer.bytes.len();
         if start >= length || count > length - start {

@@ -233,13 +233,14 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
     };
     let mut read = read_at(names.within(offset, EXTRACT_OFFSET_MAX)?);
     read.bytes = Names::default().value(bytes)?;
-    let (mut factor, mut aligns) = (1, false);
+    let (mut factor, mut align) = (1, 1);
     for word in words {
         if take_word(&mut read, word)? {
             continue;
         }
         match word.split_once(char::is_whitespace).unwrap_or((word, "")) {
-            ("align", "4" | "2") => aligns = true,
+            ("align", "2") => align = 2,
+            ("align", "4") => align = 4,
             ("multiplier", by) => factor = multiplier(by)?,
             _ => return Err(format!("`{word}` behind byte_extract")),
         }
@@ -247,7 +248,7 @@ pub(crate) fn byte_extract(value: &str, names: &mut Names) -> Result<Step, Strin
     check_order(words)?;
     check(&read, 0, EXTRACTED_TEXT_LEN_MAX)?;
     let variable = names.define(name)?;
-    Ok(Step::ByteExtract { read, variable, multiplier: factor, aligns })
+    Ok(Step::ByteExtract { read, variable, multiplier: factor, align })
 }
 
 /// `byte_math:bytes 4, offset 0, oper +, rvalue 10, result name, relative`

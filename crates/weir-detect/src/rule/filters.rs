@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use super::load::Refusal;
+use super::load::{LoadReport, Refusal, RuleSource};
 use super::ranges::Ranges;
 use super::state::{self, RateFilter, Suppression, Track};
 use super::variables::Groups;
 use super::{Action, Rule};
 
-/// Puts each line's filter on the rules that it names. What cannot be read is named in `unused`,
-/// and filters nothing.
+/// Puts each line's filter on the rules that it names. What cannot be read, and what names no rule,
+/// is named in the report, and filters nothing.
 pub(super) fn apply(
-    text: &str,
+    source: &RuleSource,
     groups: &mut Groups<'_>,
     rules: &mut [Rule],
-    unused: &mut Vec<Refusal>,
+    report: &mut LoadReport,
 ) {
     let mut whole = String::new();
-    for (number, line) in text.lines().enumerate() {
+    for (number, line) in source.text.lines().enumerate() {
         let line = line.trim();
         if let Some(head) = line.strip_suffix('\\') {
             whole.push_str(head);
@@ -31,9 +31,12 @@ pub(super) fn apply(
         }
         let read = Filter::read(&line, groups);
         let applied = read.and_then(|filter| filter.apply(rules));
+        if let Ok(Some(missing)) = &applied {
+            report.idle.push(format!("{}:{}: no rule {missing} runs", source.name, number + 1));
+        }
         if let Err(reason) = applied {
-            unused.push(Refusal {
-                source: "threshold.config".to_owned(),
+            report.unused.push(Refusal {
+                source: source.name.clone(),
                 line: number + 1,
                 sid: None,
                 keyword: line.split_whitespace().next().unwrap_or_default().to_owned(),
@@ -84,12 +87,15 @@ impl Filter {
         Ok(Self { generator, sid: sid.ok_or("no sig_id")?, what })
     }
 
-    fn apply(self, rules: &mut [Rule]) -> Result<(), String> {
+    /// The rule that it is about, where that is one and does not run.
+    fn apply(self, rules: &mut [Rule]) -> Result<Option<String>, String> {
         let Self { generator, sid, what } = self;
+        let mut is_idle = sid != 0;
         let is_meant = |rule: &&mut Rule| {
             (generator == 0 || rule.generator == generator) && (sid == 0 || rule.sid == sid)
         };
         for rule in rules.iter_mut().filter(is_meant) {
+            is_idle = false;
             let counts = rule.threshold.is_some() || rule.filter.is_some() || rule.rate.is_some();
             match &what {
                 // One of them alone, as by Suricata (docs/adr/0304): what is said of one rule is
@@ -108,7 +114,7 @@ impl Filter {
                 What::Rate(rate) => rule.rate = Some(*rate),
             }
         }
-        Ok(())
+        Ok(is_idle.then(|| format!("{generator}:{sid}")))
     }
 }
 

@@ -38,7 +38,7 @@ pub struct LoadOptions {
     /// Where addresses are, for `geoip`; `None`: nobody knows, and rules that ask are refused.
     pub countries: Option<Countries>,
     /// Lines of a threshold.config.
-    pub filters: String,
+    pub filters: Vec<RuleSource>,
     /// The text of files that rules name and that lie beside theirs, by name
     /// ([`crate::dataset::files`]).
     pub files: BTreeMap<String, String>,
@@ -114,6 +114,9 @@ pub struct LoadReport {
     /// What stands beside the rules and does nothing: lines of a `threshold.config`, and sets of a
     /// suricata.yaml.
     pub unused: Vec<Refusal>,
+    /// What is said in vain: a line of a `threshold.config` about a rule that does not run, and a
+    /// flow bit that rules ask for and none sets.
+    pub idle: Vec<String>,
     /// What is said of dataset files with lines that were left out.
     pub spoiled: Vec<String>,
 }
@@ -204,17 +207,43 @@ impl RuleSet {
         if options.ignores_checksums {
             rules.retain(|it| !it.finds_wrong_checksums());
         }
-        filters::apply(&options.filters, &mut context.groups, &mut rules, &mut report.unused);
+        for source in &options.filters {
+            filters::apply(source, &mut context.groups, &mut rules, &mut report);
+        }
+        let unset = unset_bits(&rules);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
-        rules.name_bits(context.bits.into_names());
+        let names = context.bits.into_names();
+        let named = |(bit, sid): (u32, u32)| (names.get(bit as usize), sid);
+        report.idle.extend(unset.into_iter().map(named).map(|(bit, sid)| {
+            let bit = bit.map_or("", String::as_str);
+            format!("rule {sid} asks for the flow bit `{bit}`, which no rule sets")
+        }));
+        rules.name_bits(names);
         rules.set_watches(watches);
         report.spoiled = context.known.datasets.take_spoiled();
         rules.set_datasets(context.known.datasets);
         rules.set_hosts(variables.hosts.clone());
         Ok(Loaded { rules, report })
     }
+}
+
+/// Flow bits that rules ask for and none sets, each with the first rule that does.
+fn unset_bits(rules: &[Rule]) -> BTreeMap<u32, u32> {
+    let of_flow = |it: &&BitTest| it.scope == BitScope::Flow;
+    let bits = || rules.iter().flat_map(|rule| rule.bits.iter().map(|it| (rule.sid, it)));
+    let sets = |it: &&BitTest| matches!(it.verb, BitVerb::Set | BitVerb::Toggle);
+    let set = bits().map(|it| it.1).filter(of_flow).filter(sets);
+    let set: BTreeSet<u32> = set.flat_map(|it| it.names.iter().copied()).collect();
+    let mut unset = BTreeMap::new();
+    for (sid, bit) in bits().filter(|it| of_flow(&it.1) && it.1.verb == BitVerb::IsSet) {
+        let is_set = bit.names.iter().any(|it| set.contains(it));
+        if let Some(name) = bit.names.first().filter(|_| !is_set) {
+            unset.entry(*name).or_insert(sid);
+        }
+    }
+    unset
 }
 
 /// Where a rule stands: its source, and the line there.

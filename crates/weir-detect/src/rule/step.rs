@@ -21,7 +21,7 @@ pub(crate) enum Step {
     IsDataAt { at: Value, is_relative: bool, is_negated: bool },
     ByteTest(ByteTest),
     ByteJump(ByteJump),
-    ByteExtract { read: Read, variable: usize, multiplier: u64, aligns: bool },
+    ByteExtract { read: Read, variable: usize, multiplier: u64, align: i64 },
     ByteMath { read: Read, operator: Arithmetic, operand: Value, variable: usize },
     Size(super::number::Numbers),
     Dataset(crate::dataset::DatasetTest),

@@ -255,18 +255,38 @@ impl<'a> Known<'a> {
         Ok(Named { inside, ..Named::default() })
     }
 
-    /// All but what `text` names. As in Suricata, the addresses of an inner list are settled before
-    /// they are excepted; of ports, what the list excepts is named.
+    /// All but what `text` names: the addresses of an inner list are settled before they are
+    /// excepted, as in Suricata.
     fn negated(&self, text: &str, depth: usize) -> Result<Named, String> {
-        let named = self.read(text, depth + 1)?;
         if !self.is_address {
-            return Ok(Named { inside: named.outside, outside: named.inside });
+            return self.negated_ports(text, depth);
         }
+        let named = self.read(text, depth + 1)?;
         let outside = named.addresses();
         match outside.is_empty() {
             true => Err(format!("`{text}` names nothing")),
             false => Ok(Named { inside: Ranges::default(), outside }),
         }
+    }
+
+    /// All ports but those of a list, whether it names or excepts them; one that it excepts last is
+    /// named: so it is in Suricata 8.0.7.
+    fn negated_ports(&self, text: &str, depth: usize) -> Result<Named, String> {
+        let text = text.trim();
+        let named = text.strip_prefix('$').and_then(|it| self.texts.get(it));
+        let text = named.map_or(text, |it| it.trim());
+        let list = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(text);
+        let mut all = Named::default();
+        let mut left = members(list.trim()).filter(|it| !it.is_empty()).peekable();
+        while let Some(member) = left.next() {
+            let excepted = member.strip_prefix('!');
+            let Named { inside, outside } = self.read(excepted.unwrap_or(member), depth + 1)?;
+            let ports = inside.union(&outside);
+            let is_named = excepted.is_some() && left.peek().is_none();
+            let list = if is_named { &mut all.inside } else { &mut all.outside };
+            *list = std::mem::take(list).union(&ports);
+        }
+        Ok(all)
     }
 
     /// What the members name and except. A comma may stand behind the last.
@@ -372,6 +392,19 @@ mod tests {
             "!10.0.0.0/8,10.0.0.9",
         ] {
             assert!(groups.addresses(wrong).is_err(), "{wrong}");
+        }
+        // Suricata 8.0.7 has these so: what is excepted in a negated list is excepted, but for the
+        // last, which is named.
+        for (group, named) in [
+            ("![80,!81,1024:2000]", &[1, 79, 82, 2001][..]),
+            ("![!81,80]", &[1, 79, 82, 1024, 2000, 2001]),
+            ("![80,1024:2000,!81]", &[81]),
+            ("![!81,!80]", &[80]),
+        ] {
+            let ports = groups.ports(group).unwrap();
+            let all = [1, 79, 80, 81, 82, 1024, 2000, 2001];
+            let found: Vec<u128> = all.into_iter().filter(|it| ports.contains(*it)).collect();
+            assert_eq!(found, named, "{group}");
         }
         for wrong in ["![80:90,!85]", "!0:65535", "!:", "[!0:65535]", "-1", "[80:90,!80:90]"] {
             assert!(groups.ports(wrong).is_err(), "{wrong}");

@@ -118,6 +118,18 @@ fn digits_say_their_base_and_sign() {
 
 /// As Suricata 8.0.7 has them.
 #[test]
+fn places_are_rounded_up_and_a_jump_of_no_bytes_may_begin_behind_the_last() {
+    let two = r#"byte_extract:1,0,v,align 2; content:"b"; offset:v; depth:1;"#;
+    expect(two, &[b"\x05aaaaab", b"\x02ab"], &[b"\x05aaaab"]);
+    let four = r#"byte_extract:1,0,v,align 4; content:"b"; offset:v; depth:1;"#;
+    expect(four, &[b"\x03aaab", b"\x05aaaaaaab"], &[b"\x02ab"]);
+    let back = r#"content:"c"; byte_jump:0,0,relative,post_offset -3; content:"b"; within:2;"#;
+    expect(back, &[b"abc", b"abcd"], &[b"aac"]);
+    expect("byte_jump:0,3;", &[b"abc"], &[b"ab"]);
+}
+
+/// As Suricata 8.0.7 has them.
+#[test]
 fn numbers_of_64_bits_are_whole_but_as_places() {
     let (top, beyond) = (*b"\xff\xff\xff\xff\xff\xff\xff\xffa", *b"\0\0\0\x01\0\0\0\0a");
     expect("byte_test:8,=,18446744073709551615,0;", &[&top], &[&beyond]);

@@ -1,13 +1,19 @@
 //! Lines of a threshold.config, each held against what Suricata 8.0.7 says of the same packets.
 
-use weir_detect::{Decision, Direction, LoadOptions};
+use weir_detect::{Decision, Direction, LoadOptions, RuleSource};
 
 use crate::bench::{Bench, CLIENT, SECOND, SERVER, udp};
 
 const OTHER: [u8; 4] = [192, 0, 2, 9];
 
 fn with(rule: &str, lines: &str) -> Bench {
-    Bench::loaded(rule, &LoadOptions { filters: lines.into(), ..LoadOptions::default() })
+    Bench::loaded(
+        rule,
+        &LoadOptions {
+            filters: vec![RuleSource { name: "threshold.config".into(), text: lines.into() }],
+            ..LoadOptions::default()
+        },
+    )
 }
 
 /// How many of so many packets of a host are dropped, and how many alert.

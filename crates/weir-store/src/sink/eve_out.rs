@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -92,6 +92,23 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     // Says that it is written to: `weir read --eve` begins no file anew that is.
     let _ = file.try_lock_shared();
     Ok(file)
+}
+
+/// Why nothing can be written to what is at a path, and what to do about it; `None`: nothing is
+/// there, or a file that may take it.
+pub fn unfit(path: &Path) -> Option<(&'static str, &'static str)> {
+    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+    if kind.is_symlink() {
+        return Some(("is a symbolic link", "name the file that it leads to: no link is followed"));
+    }
+    // One that is read can be opened; nobody waits for its reader.
+    let is_unread = || {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        options.open(path).is_err()
+    };
+    let is_left = kind.is_fifo() && is_unread();
+    is_left.then_some(("is a pipe that nobody reads", "start its reader first, or name a file"))
 }
 
 fn numbered(path: &Path) -> PathBuf {

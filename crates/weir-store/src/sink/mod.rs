@@ -28,6 +28,7 @@ pub mod transport;
 
 pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile, EvePlace};
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
+pub use eve_out::unfit;
 pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};
 pub use siem::{Siem, SiemCounters, SiemSink};
 pub use siem_text::SiemFormat;

@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ pub struct SiemCounters {
     pub waiting: u64,
     /// Messages sent once more, because a connection broke.
     pub repeated: u64,
+    /// Why there is no connection now; `None`: there is one, or none is needed.
+    pub failure: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +86,13 @@ struct Shared {
     lost: AtomicU64,
     waiting: AtomicU64,
     repeated: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// All sinks of a gateway.
@@ -131,13 +140,14 @@ impl Siem {
     /// What became of events, by sink.
     pub fn counters(&self) -> Vec<(String, SiemCounters)> {
         let of = |lane: &SinkThread| {
-            let Shared { events, sent, lost, waiting, repeated } = &*lane.shared;
+            let Shared { events, sent, lost, waiting, repeated, .. } = &*lane.shared;
             let counters = SiemCounters {
                 events: events.load(Relaxed),
                 sent: sent.load(Relaxed),
                 lost: lost.load(Relaxed),
                 waiting: waiting.load(Relaxed),
                 repeated: repeated.load(Relaxed),
+                failure: lane.shared.failure().clone(),
             };
             let scheme = match (&lane.sink.tls, &lane.sink.spool) {
                 (Some(_), _) => "tls",
@@ -310,7 +320,7 @@ impl Stream {
     /// tries to connect a last time: the next start may be far.
     fn end(&mut self, sink: &SiemSink, shared: &Shared) {
         if self.connection.is_none() && !self.spool.is_empty() {
-            self.connect(sink);
+            self.connect(sink, shared);
         }
         self.drain(shared);
         if self.connection.as_mut().is_some_and(|it| it.close().is_err()) {
@@ -342,24 +352,27 @@ impl Stream {
             self.broke(shared);
         }
         if self.connection.is_none() && clock::now() >= self.retry_at {
-            self.connect(sink);
+            self.connect(sink, shared);
         }
         self.drain(shared);
     }
 
-    fn connect(&mut self, sink: &SiemSink) {
+    fn connect(&mut self, sink: &SiemSink, shared: &Shared) {
         self.retry_at = clock::now() + RETRY_AFTER;
         match Link::open(&sink.address, self.tls.as_ref()) {
             Ok(connection) => {
                 self.connection = Some(connection);
+                *shared.failure() = None;
                 if std::mem::replace(&mut self.fails, false) {
                     tracing::info!(sink = sink.address, "the sink is there again");
                 }
             }
-            Err(error) if !std::mem::replace(&mut self.fails, true) => {
-                tracing::warn!(sink = sink.address, %error, "a sink is down: events wait");
+            Err(error) => {
+                *shared.failure() = Some(error.to_string());
+                if !std::mem::replace(&mut self.fails, true) {
+                    tracing::warn!(sink = sink.address, %error, "a sink is down: events wait");
+                }
             }
-            Err(_) => {}
         }
     }
 

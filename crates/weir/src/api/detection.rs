@@ -104,6 +104,8 @@ pub struct SinkSnapshot {
     pub waiting: u64,
     /// Sent once more, because a connection broke.
     pub repeated: u64,
+    /// Why there is no connection now.
+    pub failure: Option<String>,
 }
 
 impl AlertsSnapshot {
@@ -121,11 +123,14 @@ impl AlertsSnapshot {
         for failure in failures {
             text += &format!("alerts: NOT WRITTEN NOW: {failure}\n");
         }
-        for SinkSnapshot { to, events, sent, lost, waiting, repeated } in sinks {
+        for SinkSnapshot { to, events, sent, lost, waiting, repeated, failure } in sinks {
             text += &format!(
-                "sink {to}: {events} events, of them {sent} sent, {waiting} wait, {lost} lost; \
-                 {repeated} repeated\n"
+                "sink {to}: {events} events since the start, {sent} sent, {waiting} wait, {lost} \
+                 lost; {repeated} repeated\n"
             );
+            if let Some(failure) = failure {
+                text += &format!("sink {to}: DOWN: {failure}\n");
+            }
         }
         text
     }
@@ -290,6 +295,7 @@ impl From<&AlertSink> for AlertsSnapshot {
             lost: it.lost,
             waiting: it.waiting,
             repeated: it.repeated,
+            failure: it.failure,
         };
         let sinks = sink.sinks().into_iter().map(of).collect();
         Self { alerts, written, lost, records, records_lost, fast_lost, failures, sinks }

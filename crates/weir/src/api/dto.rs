@@ -17,7 +17,9 @@ use super::blocks::{BlocksRequest, BlocksSnapshot};
 pub use super::configure::{
     ConfigurationSnapshot, ConfigurationState, ConfigureRequest, RunningConfiguration,
 };
-pub use super::detection::{AlertsSnapshot, DetectionSnapshot, InsideSnapshot, RuleDropsSnapshot};
+pub use super::detection::{
+    AlertsSnapshot, DetectionSnapshot, InsideSnapshot, RuleDropsSnapshot, SinkSnapshot,
+};
 pub use super::join::WorkerSnapshot;
 pub use super::keys::{AssociationKey, KeysRequest};
 pub use super::peers::{

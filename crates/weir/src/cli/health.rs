@@ -1,6 +1,6 @@
 //! What is not as it should be with a gateway, a sentence each: why `weir status --check` fails.
 
-use crate::api::dto::{KeyingSnapshot, PairSnapshot, PeerSnapshot, Snapshot};
+use crate::api::dto::{KeyingSnapshot, PairSnapshot, PeerSnapshot, SinkSnapshot, Snapshot};
 
 /// A peer with keys in files is missed after so many seconds.
 const SILENT_S: f64 = 60.0;
@@ -69,7 +69,7 @@ pub(super) fn unwatched(snapshot: &Snapshot) -> Vec<String> {
     pairs.map(line).collect()
 }
 
-/// Evidence and alerts that cannot be written now, a sentence each.
+/// Evidence and alerts that cannot be written now, and sinks that are down, a sentence each.
 pub(super) fn unwritten(snapshot: &Snapshot) -> Vec<String> {
     let name = &snapshot.name;
     let of_pair = |it: &PairSnapshot| {
@@ -78,7 +78,13 @@ pub(super) fn unwritten(snapshot: &Snapshot) -> Vec<String> {
     };
     let alerts = snapshot.alerts.iter().flat_map(|it| &it.failures);
     let of_alerts = alerts.map(|it| format!("{name}: alerts are not written: {it}"));
-    snapshot.pairs.iter().filter_map(of_pair).chain(of_alerts).collect()
+    let sinks = snapshot.alerts.iter().flat_map(|it| &it.sinks);
+    let of_sinks = sinks.filter_map(|it| {
+        let SinkSnapshot { to, waiting, failure, .. } = it;
+        let failure = failure.as_ref()?;
+        Some(format!("{name}: the sink {to} is down, {waiting} events wait: {failure}"))
+    });
+    snapshot.pairs.iter().filter_map(of_pair).chain(of_alerts).chain(of_sinks).collect()
 }
 
 /// What was lost since the start of what should be told, a sentence each. It is over, and no reason

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::config;
 use crate::machine::{Link, Machine};
 
 const HELP: &str = "\
@@ -44,7 +45,7 @@ pub struct InitArgs {
     #[arg(default_value = "/etc/weir/gateway.toml", value_name = "FILE")]
     pub file: PathBuf,
     /// The gateway's name
-    #[arg(long, default_value = "gw-a", value_name = "NAME")]
+    #[arg(long, default_value = "gw-a", value_name = "NAME", value_parser = name)]
     pub name: String,
     /// The port towards the host
     #[arg(long, value_name = "INTERFACE", requires = "wire")]
@@ -86,6 +87,10 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {shown}"))?;
     println!("{shown}: host {}, wire {}; next: weir check {shown}", host.name, wire.name);
     Ok(ExitCode::SUCCESS)
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    if config::is_name(text) { Ok(text.to_owned()) } else { Err(config::OF_NAMES) }
 }
 
 /// The ports that are named, or the only two that can be meant.

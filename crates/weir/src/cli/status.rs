@@ -3,6 +3,7 @@
 mod peers;
 
 use std::fmt::Write as _;
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,7 +34,10 @@ pub fn run(args: &StatusCommandArgs) -> Result<ExitCode> {
         findings.extend(health::unwritten(&snapshot));
         findings.extend(taken_back(&snapshot));
         findings.extend(not_stored(&snapshot));
-        health::losses(&snapshot).iter().for_each(|it| eprintln!("weir: warning: {it}"));
+        let of_rules = snapshot.configuration.rules_warnings.iter();
+        let of_rules = of_rules.map(|it| format!("{}: {it}", snapshot.name));
+        let warnings = health::losses(&snapshot).into_iter().chain(of_rules);
+        warnings.for_each(|it| eprintln!("weir: warning: {it}"));
     }
     match (args.check, args.status.json) {
         (false, true) => print_json(&snapshot)?,
@@ -84,11 +88,19 @@ pub(super) fn find_socket(run_dir: &Path, name: Option<&str>) -> Result<PathBuf>
     let sockets = sockets(run_dir).with_context(|| {
         format!("no gateway runs here: cannot read {} (--run-dir)", run_dir.display())
     })?;
-    match &sockets[..] {
+    let running: Vec<PathBuf> = sockets.iter().filter(|it| is_running(it)).cloned().collect();
+    match if running.is_empty() { &sockets[..] } else { &running[..] } {
         [one] => Ok(one.clone()),
         [] => bail!("no gateway runs here: no socket in {} (--run-dir)", run_dir.display()),
         several => bail!("several gateways run here; name one of: {}", names(several)),
     }
+}
+
+/// Whether a socket is that of a gateway that runs, which holds a lock beside it: others leave
+/// sockets in its directory, and so does one that was killed.
+fn is_running(socket: &Path) -> bool {
+    let Ok(lock) = std::fs::File::open(socket.with_extension("lock")) else { return false };
+    matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// The control sockets of a directory, in the order of their names.
@@ -163,6 +175,9 @@ fn configuration_lines(text: &mut String, snapshot: &Snapshot) {
              confirm {}` is said",
             configuration.epoch, snapshot.name,
         );
+    }
+    for warning in &configuration.rules_warnings {
+        let _ = writeln!(text, "rules: WARNING: {warning}");
     }
     if let Some(why) = &configuration.rolled_back_because {
         let _ = writeln!(text, "TAKEN BACK: {why}; in force: {}", configuration.path.display());
@@ -495,6 +510,11 @@ mod tests {
         assert!(find().unwrap().ends_with("a.sock"));
         std::fs::write(directory.path().join("b.sock"), "").unwrap();
         assert!(find().unwrap_err().to_string().contains("a, b"));
+        // One that runs holds its lock, and others are left from before.
+        let lock = std::fs::File::create(directory.path().join("b.lock")).unwrap();
+        assert!(find().is_err());
+        lock.lock().unwrap();
+        assert!(find().unwrap().ends_with("b.sock"));
         let of_file = find_socket(directory.path(), Some("/etc/weir/a.toml"));
         assert!(of_file.unwrap_err().to_string().contains("the gateway's `name`"));
     }

@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 
 pub use key::Keys;
 pub use problem::Problems;
-pub use resolve::KeyAccess;
+pub use resolve::{KeyAccess, OF_NAMES, is_name};
 pub use settings::Settings;
 
 /// A configuration that may be used, with its warnings.

@@ -184,15 +184,19 @@ fn resolve_gateway(gateway: &file::Gateway, problems: &mut Problems) -> Gateway 
     }
 }
 
+/// What a name is made of.
+pub const OF_NAMES: &str = "use 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front";
+
+/// Whether a gateway, a pair or a peer may have such a name.
+pub fn is_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=64).contains(&text.len()) && text.chars().all(legal) && !text.starts_with('.')
+}
+
 pub(super) fn check_name(name: &Spanned<String>, problems: &mut Problems) {
     let text = name.get_ref();
-    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.is_empty() || text.len() > 64 || !text.chars().all(legal) || text.starts_with('.') {
-        problems.error(
-            name.span(),
-            format!("`{text}` is no name"),
-            "use 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front",
-        );
+    if !is_name(text) {
+        problems.error(name.span(), format!("`{text}` is no name"), OF_NAMES);
     }
 }
 

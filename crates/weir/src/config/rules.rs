@@ -56,7 +56,7 @@ use weir_detect::{Expected, FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
 use weir_store::sink::eve_dns::DnsVersion;
-use weir_store::sink::{EveFile, EvePlace};
+use weir_store::sink::{self, EveFile, EvePlace};
 
 use super::file::File;
 use super::problem::Problems;
@@ -429,6 +429,9 @@ pub(super) fn check_outputs(config: &Path, settings: &Settings, problems: &mut P
         if let Some((_, what)) = taken.iter().find(|it| it.0 == own) {
             let remedy = "name a file of its own: alerts are written there";
             problems.error_in_file(format!("{key} = \"{}\" is {what}", path.display()), remedy);
+        }
+        if let Some((what, remedy)) = sink::unfit(path) {
+            problems.error_in_file(format!("{key} = \"{}\" {what}", path.display()), remedy);
         }
         taken.push((own, "where `eve` goes"));
     }

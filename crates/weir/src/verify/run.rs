@@ -12,7 +12,8 @@ use weir_detect::hosts::{Hosts, System};
 use weir_detect::reputation::Reputation;
 use weir_detect::tunnels::{PORTS_MAX, Ports, TunnelPorts};
 use weir_detect::{
-    Action, ApplicationChoice, AsSuricata, FileDigests, LoadOptions, LoadReport, Variables, Wanted,
+    Action, ApplicationChoice, AsSuricata, FileDigests, LoadOptions, LoadReport, RuleSource,
+    Variables, Wanted,
 };
 use weir_store::sink::eve_dns::DnsVersion;
 
@@ -180,7 +181,8 @@ fn load_options(case: &Case) -> Result<LoadOptions> {
         path.exists().then(|| text(&path))
     };
     if let Some(filters) = read("threshold-file") {
-        options.filters = filters?;
+        let (name, text) = ("threshold-file".to_owned(), filters?);
+        options.filters = vec![RuleSource { name, text }];
     }
     // Its own has the classes that are built in.
     match read("classification-file").transpose()? {

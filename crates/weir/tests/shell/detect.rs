@@ -340,9 +340,7 @@ fn events_go_to_standard_output_by_themselves_and_refused_rules_are_told_of() {
     text.lines().for_each(|it| drop(serde_json::from_str::<Value>(it).unwrap()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("1 packets, "), "{said}");
-    assert!(
-        said.contains("1 of 3 rules do not run, by keyword: 1 no.such.keyword; `weir rules check")
-    );
+    assert!(said.contains("1 of 3 rules do not run, by keyword: 1 no.such.keyword; the first: "));
     for more in ["--json", "--flows", "--conversations"] {
         let output = weir(&["read", "--rules", &rules, "--eve", "-", more], &[&path("a.pcap")]);
         assert_eq!(output.status.code(), Some(2), "{more}");

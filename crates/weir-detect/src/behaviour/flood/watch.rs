@@ -139,6 +139,14 @@ impl FloodWatch {
         (host & mask, bits)
     }
 
+    /// A packet's source and destination, with the network in the place of the one that it counts.
+    pub(crate) fn counted_of(&self, source: u128, destination: u128) -> (u128, u128) {
+        match self.of {
+            Of::Source => (self.network(source).0, destination),
+            Of::Destination => (source, self.network(destination).0),
+        }
+    }
+
     /// What the buckets of a network are kept by.
     pub(super) fn key(&self, network: u128) -> impl std::hash::Hash {
         let kind = (self.kind, self.counted, self.of);
