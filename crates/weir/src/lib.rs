@@ -18,6 +18,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod tell;
+
 pub mod cli;
 
 pub mod config;

@@ -103,8 +103,11 @@ impl Text {
         let is_rule = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#'));
         let full = self.sources.iter().filter(|it| it.text.lines().any(is_rule));
         let full: Vec<&Path> = full.map(|it| Path::new(&it.name)).collect();
-        let is_without =
-            |path: &&PathBuf| !is_of_all_rules(path) && !full.iter().any(|it| it.starts_with(path));
+        let is_without = |path: &&PathBuf| {
+            // Sources are named as they are shown.
+            let shown = path.display().to_string();
+            !is_of_all_rules(path) && !full.iter().any(|it| it.starts_with(&shown))
+        };
         paths.iter().filter(is_without).map(PathBuf::as_path).collect()
     }
 

@@ -1,10 +1,11 @@
 //! `weir rules`: what detection rules can be run.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use weir_detect::{Loaded, Refusal};
@@ -106,17 +107,21 @@ pub fn run(args: &RulesArgs) -> anyhow::Result<ExitCode> {
             by_keyword: report.by_keyword(),
         })?;
     } else {
-        for it in report.refused.iter().chain(&report.unused) {
-            println!("{}", line(it));
+        let lines = report.refused.iter().chain(&report.unused).map(|it| line(it) + "\n");
+        let text = lines.collect::<String>()
+            + &format!(
+                "{} rules, {} enabled, {} run ({:.1} %), {} do not\n",
+                report.rules,
+                report.enabled,
+                report.runnable,
+                share(report.runnable, report.enabled),
+                report.refused.len()
+            );
+        // Who reads the first lines alone hears by the exit code what there is.
+        match io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written.context("standard output cannot be written")?,
         }
-        println!(
-            "{} rules, {} enabled, {} run ({:.1} %), {} do not",
-            report.rules,
-            report.enabled,
-            report.runnable,
-            share(report.runnable, report.enabled),
-            report.refused.len()
-        );
     }
     let all_run = report.refused.is_empty() && report.unused.is_empty() && report.enabled > 0;
     Ok(if all_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })

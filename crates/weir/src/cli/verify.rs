@@ -59,7 +59,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&report)?;
     } else {
-        for case in report.cases.iter().filter(|it| it.result != "passed") {
+        for case in report.cases.iter().filter(|it| !it.reason.is_empty()) {
             println!("{}: {}: {}", case.result, case.name, case.reason);
         }
         let verify::VerifyReport { passed, failed, skipped, .. } = report;

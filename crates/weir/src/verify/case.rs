@@ -194,6 +194,10 @@ pub fn read(folder: &Path) -> Result<Result<Case, Skipped>> {
     let mut words: Vec<String> = written.args.iter().flat_map(|it| split(it)).collect();
     if let Some(command) = &written.command {
         words.extend(split(command));
+        if !words.iter().any(|it| it.ends_with("suricata")) {
+            let name = words.first().cloned().unwrap_or_default();
+            return Ok(Err(Skipped(format!("its command runs `{name}`, and not Suricata"))));
+        }
     }
     let mut case = Case {
         folder: folder.to_owned(),

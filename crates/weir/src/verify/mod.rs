@@ -15,6 +15,7 @@ mod outputs;
 mod run;
 mod timeouts;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ pub struct Outcome {
     pub name: String,
     /// `passed`, `failed` or `skipped`.
     pub result: &'static str,
-    /// Why, where it did not pass.
+    /// Why, where it did not pass; where it did, which rules did not run.
     pub reason: String,
 }
 
@@ -61,8 +62,10 @@ pub fn run(folder: &Path) -> Result<VerifyReport> {
     for test in tests(folder)? {
         let name = name(&test, folder);
         let (result, reason) = match one(&test) {
-            Ok(Ok(reasons)) if reasons.is_empty() => ("passed", String::new()),
-            Ok(Ok(reasons)) => ("failed", reasons.join("; ")),
+            Ok(Ok(Judged { reasons, refused })) if reasons.is_empty() => {
+                ("passed", refused.join("; "))
+            }
+            Ok(Ok(Judged { reasons, .. })) => ("failed", reasons.join("; ")),
             Ok(Err(Skipped(why))) => ("skipped", why),
             Err(error) => ("failed", format!("{error:#}")),
         };
@@ -78,8 +81,8 @@ pub fn run(folder: &Path) -> Result<VerifyReport> {
 
 /// The tests at `folder` or below it, in the order of their names.
 fn tests(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut folders = Vec::new();
-    find(folder, 0, &mut folders)?;
+    let (mut folders, mut seen) = (Vec::new(), BTreeSet::new());
+    find(folder, 0, &mut seen, &mut folders)?;
     if folders.is_empty() {
         bail!("{}: no folder with a test.yaml is there or below", folder.display());
     }
@@ -93,7 +96,16 @@ fn name(test: &Path, folder: &Path) -> String {
     below.map(Path::to_owned).or_else(own).as_deref().unwrap_or(test).display().to_string()
 }
 
-fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+/// Folders are looked into once, whatever links lead to them.
+fn find(
+    folder: &Path,
+    depth: usize,
+    seen: &mut BTreeSet<PathBuf>,
+    found: &mut Vec<PathBuf>,
+) -> Result<()> {
+    if !seen.insert(fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())) {
+        return Ok(());
+    }
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {folder:?}"))?;
     let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
     inside.sort();
@@ -101,13 +113,27 @@ fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
         found.push(folder.to_owned());
     }
     for path in inside.into_iter().filter(|it| it.is_dir() && depth < DEPTH_MAX) {
-        find(&path, depth + 1, found)?;
+        find(&path, depth + 1, seen, found)?;
     }
     Ok(())
 }
 
-/// Why a test fails; empty: it passes.
-fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
+/// What is said of a test that ran.
+#[derive(Default)]
+struct Judged {
+    /// Why it fails; empty: it passes.
+    reasons: Vec<String>,
+    /// Rules that did not run, and why.
+    refused: Vec<String>,
+}
+
+impl From<Vec<String>> for Judged {
+    fn from(reasons: Vec<String>) -> Self {
+        Self { reasons, ..Self::default() }
+    }
+}
+
+fn one(folder: &Path) -> Result<Result<Judged, Skipped>> {
     let case = match case::read(folder)? {
         Ok(case) => case,
         Err(skipped) => return Ok(Err(skipped)),
@@ -119,7 +145,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
         scripts.iter().find_map(|it| made.shell(it).err())
     };
     if let Some(why) = shell(&[], before) {
-        return Ok(Ok(vec![why]));
+        return Ok(Ok(vec![why].into()));
     }
     let run::Run { events, refused, log, is_refused } = run::run(&case, made.path())?;
     let is_fatal = case.is_strict || (case.is_usual && case.exit_code != 0);
@@ -127,12 +153,12 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
     if code != case.exit_code {
         let mut reasons = vec![format!("it ends with {code}, not {}", case.exit_code)];
         reasons.extend(refused);
-        return Ok(Ok(reasons));
+        return Ok(Ok(reasons.into()));
     }
     outputs::write(&case, &events, made.path())?;
     outputs::write_log(&log, made.path())?;
     if let Some(why) = shell(&events, between) {
-        return Ok(Ok(vec![why]));
+        return Ok(Ok(vec![why].into()));
     }
     let events: Vec<Value> = outputs::of_eve_json(&case, &events).cloned().collect();
     let looked_at = Made { events: &events, folder: made.path(), test: folder };
@@ -142,7 +168,7 @@ fn one(folder: &Path) -> Result<Result<Vec<String>, Skipped>> {
         .filter_map(|(kind, check)| check::failed(kind, check, &looked_at))
         .collect();
     if !reasons.is_empty() {
-        reasons.extend(refused);
+        reasons.extend(refused.iter().cloned());
     }
-    Ok(Ok(reasons))
+    Ok(Ok(Judged { reasons, refused }))
 }

@@ -360,8 +360,38 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
+    // Some rules do not run, whether or not anybody reads which.
+    assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn where_nothing_can_be_said_the_exit_code_says_it() {
+    for arguments in
+        [&["rules", "check", "none.rules"][..], &["read", "none.pcap"], &["verify", "x"]]
+    {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let status = command.args(arguments).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_said_in_vain_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("a.rules", "alert ip any any -> any any (flowbits:isset,never; sid:1;)\n");
+    write("threshold.config", "suppress gen_id 1, sig_id 1\nsuppress gen_id 1, sig_id 7\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["rules", "check"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("threshold.config:2: no rule 1:7 runs; "), "{said}");
+    assert!(said.contains("rule 1 asks for the flow bit `never`, which no rule sets; "), "{said}");
+    assert_eq!((said.lines().count(), output.status.code()), (2, Some(0)), "{said}");
 }
 
 /// `weir rules check -`, with these rules.

@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::applications::{frames, write_capture};
+use crate::verify::verified;
 
 /// Segments that close a conversation.
 const CLOSING: usize = 3;
@@ -209,4 +210,25 @@ fn alerts_are_told_as_their_settings_say() {
         let failed = failures(name, POST, rules, &log(of_log, of_alert), &test);
         assert_eq!(failed, Vec::<Value>::new(), "{name}");
     }
+}
+
+#[test]
+fn a_test_whose_rules_do_not_run_says_so_and_a_command_of_another_program_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = folder.path().join("case");
+    std::fs::create_dir(&case).unwrap();
+    write_capture(&case.join("in.pcap"), &frames(POST));
+    let write = |name: &str, text: &str| std::fs::write(case.join(name), text).unwrap();
+    write("test.rules", "alert ip any any -> any any (nobodys:1; sid:9;)\n");
+    write("test.yaml", "checks:\n- filter: {count: 0, match: {event_type: alert}}\n");
+    // A link back to itself is no other test.
+    std::os::unix::fs::symlink(&case, case.join("self")).unwrap();
+    let report = verified(folder.path());
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!((&report["passed"], cases.len()), (&1.into(), 1), "{report:#}");
+    let reason = cases[0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("rule 9 does not run: nobodys: "), "{reason}");
+    write("test.yaml", "command: \"true\"\n");
+    let report = verified(folder.path());
+    assert_eq!(report["skipped"], 1, "{report:#}");
 }

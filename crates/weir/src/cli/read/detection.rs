@@ -158,6 +158,10 @@ fn unseen(seen: &Seen) -> String {
             seen.detector.unacceptable_segments,
             "TCP segments have numbers that no receiver takes: they are no part of their streams",
         ),
+        (
+            seen.detector.evaluations_given_up + seen.detector.candidates_lost,
+            "looks of rules at packets were given up: they would have taken too many tries",
+        ),
         (seen.skipped, "packets are of a link type that is not read"),
     ] {
         if count > 0 {
