@@ -64,6 +64,7 @@ fn text(statuses: &[Status], down: &[String]) -> String {
     frame_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     peer_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     rdma_metrics(statuses).iter().for_each(|it| it.write(&mut out));
+    detection_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     collector_metrics(statuses).iter().for_each(|it| it.write(&mut out));
     out
 }
@@ -229,6 +230,41 @@ fn rdma_metrics(statuses: &[Status]) -> Vec<Metric> {
 }
 
 /// What `weir collect` was sent.
+fn detection_metrics(statuses: &[Status]) -> Vec<Metric> {
+    let mut rules = Metric::gauge("weir_rules", "Detection rules at work.");
+    let mut refused = Metric::gauge("weir_rules_refused", "Detection rules that do not run.");
+    let mut alerts = Metric::counter("weir_alerts_total", "Alerts of rules.");
+    let mut lost = Metric::counter("weir_alerts_lost_total", "Alerts lost, by where.");
+    let mut records = Metric::counter("weir_eve_records_lost_total", "Records lost to EVE.");
+    let mut up = Metric::gauge("weir_sink_up", "Whether the sink takes events.");
+    let mut events = Metric::counter("weir_sink_events_total", "Events, by what became of them.");
+    let mut waiting = Metric::gauge("weir_sink_waiting_events", "Events that wait for the sink.");
+    for status in statuses {
+        let gateway = ("gateway", status.name.as_str());
+        for pair in &status.pairs {
+            let Some(detection) = &pair.detection else { continue };
+            let labels = [gateway, ("pair", pair.name.as_str())];
+            rules.add(&labels, detection.rules);
+            alerts.add(&labels, detection.alerts);
+            lost.add(&[labels[0], labels[1], ("where", "queue")], detection.alerts_lost);
+        }
+        if status.pairs.iter().any(|it| it.detection.is_some()) {
+            refused.add(&[gateway], status.configuration.rules_refused);
+        }
+        let Some(told) = &status.alerts else { continue };
+        lost.add(&[gateway, ("where", "eve")], told.lost);
+        records.add(&[gateway], told.records_lost);
+        for sink in &told.sinks {
+            let labels = [gateway, ("sink", sink.to.as_str())];
+            up.add(&labels, u8::from(sink.failure.is_none()));
+            events.add(&[labels[0], labels[1], ("result", "sent")], sink.sent);
+            events.add(&[labels[0], labels[1], ("result", "lost")], sink.lost);
+            waiting.add(&labels, sink.waiting);
+        }
+    }
+    vec![rules, refused, alerts, lost, records, up, events, waiting]
+}
+
 fn collector_metrics(statuses: &[Status]) -> Vec<Metric> {
     let mut messages = Metric::counter("weir_exporter_messages_total", "Messages that were read.");
     let mut records = Metric::counter("weir_exporter_records_total", "Records in them.");
@@ -283,5 +319,29 @@ mod tests {
         let text = text(&[status], &[]);
         assert!(text.contains("weir_up{gateway=\"a\\\"b\\\\c\\nd\"} 1\n"), "{text}");
         assert_eq!(text.lines().filter(|it| it.starts_with("# TYPE weir_up ")).count(), 1);
+    }
+
+    #[test]
+    fn a_sink_that_is_down_and_rules_that_do_not_run_are_told() {
+        let status = serde_json::json!({
+            "name": "gw-a",
+            "pairs": [{ "name": "p", "detection": { "rules": 7, "alerts": 5, "alerts_lost": 1 } }],
+            "alerts": { "lost": 2, "sinks": [
+                { "to": "tcp://siem:514", "sent": 3, "waiting": 4, "failure": "refused" },
+            ] },
+            "configuration": { "rules_refused": 2 },
+        });
+        let text = text(&[serde_json::from_value(status).unwrap()], &[]);
+        for line in [
+            "weir_rules{gateway=\"gw-a\",pair=\"p\"} 7",
+            "weir_rules_refused{gateway=\"gw-a\"} 2",
+            "weir_alerts_total{gateway=\"gw-a\",pair=\"p\"} 5",
+            "weir_alerts_lost_total{gateway=\"gw-a\",pair=\"p\",where=\"queue\"} 1",
+            "weir_alerts_lost_total{gateway=\"gw-a\",where=\"eve\"} 2",
+            "weir_sink_up{gateway=\"gw-a\",sink=\"tcp://siem:514\"} 0",
+            "weir_sink_waiting_events{gateway=\"gw-a\",sink=\"tcp://siem:514\"} 4",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+        }
     }
 }

@@ -21,6 +21,8 @@ pub struct Status {
     pub reloads_refused: u64,
     pub pairs: Vec<Pair>,
     pub store: Option<Store>,
+    pub alerts: Option<Alerts>,
+    pub configuration: Configuration,
     /// What `weir collect` tells of itself.
     pub collector: Option<Collector>,
 }
@@ -63,6 +65,49 @@ pub struct Pair {
     pub fast_path: FastPath,
     pub access: Option<Access>,
     pub evidence: Option<Evidence>,
+    pub detection: Option<Detection>,
+}
+
+/// What rules found.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Detection {
+    pub rules: u64,
+    pub alerts: u64,
+    pub alerts_lost: u64,
+}
+
+/// What became of alerts and of records that are told.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Alerts {
+    pub written: u64,
+    pub lost: u64,
+    pub records_lost: u64,
+    pub sinks: Vec<Sink>,
+}
+
+/// What became of events for one sink.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Sink {
+    pub to: String,
+    pub sent: u64,
+    pub lost: u64,
+    pub waiting: u64,
+    /// Why there is no connection.
+    pub failure: Option<String>,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names of `weir status --json`")]
+pub struct Configuration {
+    pub rules_refused: u64,
 }
 
 /// What lines of access decided.
