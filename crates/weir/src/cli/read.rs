@@ -165,7 +165,7 @@ pub fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
 
 /// What Ctrl-C sets: what was read until then is told, as by tcpdump. The second one ends the
 /// program.
-fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+pub(super) fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::Args;
 
 use super::print_json;
+use super::read::interrupted;
 use crate::verify;
 use crate::verify::beside::{self, BesideReport, Compared};
 
@@ -26,7 +28,7 @@ Examples:
 
 Exit codes:
   0  every test passed, or is not for us; with --beside, both ran and nothing differs
-  1  some failed, or there are none; with --beside, something differs or nothing was compared
+  1  some failed, there are none, or Ctrl-C ended it; with --beside, something differs or nothing was compared
   2  the command line is wrong";
 
 /// Differences of a test that are printed.
@@ -55,7 +57,8 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     if let Some(program) = &args.beside {
         return beside(args, program);
     }
-    let report = verify::run(&args.folder)?;
+    let is_over = interrupted()?;
+    let report = verify::run(&args.folder, &is_over)?;
     if args.json {
         print_json(&report)?;
     } else {
@@ -65,7 +68,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         let verify::VerifyReport { passed, failed, skipped, .. } = report;
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.failed == 0 { ended(&is_over) } else { ExitCode::FAILURE })
 }
 
 fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
@@ -81,7 +84,8 @@ fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
             println!("{}: and {more} more, which --json shows", it.name);
         }
     };
-    let report = beside::run(&args.folder, program, tell)?;
+    let is_over = interrupted()?;
+    let report = beside::run(&args.folder, program, &is_over, tell)?;
     if args.json {
         print_json(&report)?;
     } else {
@@ -95,5 +99,14 @@ fn beside(args: &VerifyArgs, program: &Path) -> anyhow::Result<ExitCode> {
         );
     }
     let is_alike = report.differ == 0 && report.failed == 0 && report.alike > 0;
-    Ok(if is_alike { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_alike { ended(&is_over) } else { ExitCode::FAILURE })
+}
+
+/// How it ends where nothing is wrong: by Ctrl-C, which is said, or by itself.
+fn ended(is_over: &AtomicBool) -> ExitCode {
+    if is_over.load(Relaxed) {
+        eprintln!("weir: interrupted: the other tests were not run");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }

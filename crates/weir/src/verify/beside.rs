@@ -13,6 +13,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -150,14 +151,19 @@ fn plain(value: &Value) -> String {
 ///
 /// # Errors
 /// A folder cannot be read, there is no test, or the program is none.
-pub fn run(folder: &Path, program: &Path, mut tell: impl FnMut(&Compared)) -> Result<BesideReport> {
+pub fn run(
+    folder: &Path,
+    program: &Path,
+    is_over: &AtomicBool,
+    mut tell: impl FnMut(&Compared),
+) -> Result<BesideReport> {
     // It is run in the tests' folders.
     let program = match program.components().count() {
         1 => program.to_owned(),
         _ => fs::canonicalize(program).with_context(|| format!("cannot run {program:?}"))?,
     };
     let mut report = BesideReport { program: version(&program)?, ..BesideReport::default() };
-    for test in super::tests(folder)? {
+    for test in super::tests(folder)?.into_iter().take_while(|_| !is_over.load(Relaxed)) {
         let (result, reason, differences) = match one(&test, &program) {
             Ok(Ok(differences)) if differences.is_empty() => ("alike", String::new(), Vec::new()),
             Ok(Ok(differences)) => ("differ", String::new(), differences),

@@ -18,6 +18,7 @@ mod timeouts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -53,13 +54,13 @@ pub struct Outcome {
     pub reason: String,
 }
 
-/// Runs every test below `folder`.
+/// Runs every test below `folder`, or those before `is_over`.
 ///
 /// # Errors
 /// A folder cannot be read, or there is no test. A test that cannot be run is one that failed.
-pub fn run(folder: &Path) -> Result<VerifyReport> {
+pub fn run(folder: &Path, is_over: &AtomicBool) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    for test in tests(folder)? {
+    for test in tests(folder)?.into_iter().take_while(|_| !is_over.load(Relaxed)) {
         let name = name(&test, folder);
         let (result, reason) = match one(&test) {
             Ok(Ok(Judged { reasons, refused })) if reasons.is_empty() => {
