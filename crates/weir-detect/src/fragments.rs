@@ -50,7 +50,7 @@ pub enum Policy {
     BsdRight,
     /// The first, if it begins before the second.
     Linux,
-    /// The first, unless the second begins no later and ends behind it.
+    /// The first, unless the second begins before it and ends behind it.
     Windows,
     /// The first, unless the second begins before it and ends no earlier.
     Solaris,
@@ -65,7 +65,7 @@ impl Policy {
             Self::Bsd => second.0 < first.0,
             Self::BsdRight => second.0 >= first.0,
             Self::Linux => second.0 <= first.0,
-            Self::Windows => second.0 <= first.0 && second.1 > first.1,
+            Self::Windows => second.0 < first.0 && second.1 > first.1,
             Self::Solaris => second.0 < first.0 && second.1 >= first.1,
         }
     }
@@ -134,6 +134,8 @@ pub struct Fragments {
     waiting: LinkedHashMap<Key, Datagram, Keyed>,
     bytes: usize,
     policy: Policy,
+    /// See [`Self::believe_ends`].
+    believes_ends: bool,
     /// Whose policy is another.
     hosts: Hosts,
     /// Whether a piece counts whose IPv4 header's checksum is wrong.
@@ -157,6 +159,7 @@ impl Fragments {
             waiting,
             bytes: 0,
             policy,
+            believes_ends: false,
             hosts,
             takes_wrong_headers: false,
             refuses_conflicts: false,
@@ -203,6 +206,12 @@ impl Fragments {
     /// Pieces count though the checksum of their IPv4 header is wrong, which no receiver takes.
     pub fn take_wrong_headers(&mut self) {
         self.takes_wrong_headers = true;
+    }
+
+    /// A datagram's last piece stands for what begins behind it, whichever came first, as in
+    /// Suricata 8.0.7.
+    pub fn believe_ends(&mut self) {
+        self.believes_ends = true;
     }
 
     /// What the hosts are that fragments are for; the policy is of those that are not named.
@@ -278,7 +287,7 @@ impl Fragments {
         let Some(datagram) = self.waiting.get_mut(&key) else { return taken };
         taken.number = Some(datagram.number);
         let before = datagram.data.len();
-        if datagram.add(piece, policy) {
+        if datagram.add(piece, (policy, self.believes_ends)) {
             taken.events.push(match is_v4 {
                 true => Event::Ipv4FragmentOverlap,
                 false => Event::Ipv6FragmentOverlap,
@@ -383,7 +392,7 @@ impl Datagram {
     }
 
     /// Puts a piece where it belongs; whether it overlaps one that was there.
-    fn add(&mut self, piece: &Piece<'_>, policy: Policy) -> bool {
+    fn add(&mut self, piece: &Piece<'_>, (policy, believes_ends): (Policy, bool)) -> bool {
         if self.pieces.is_empty() {
             self.lead.clone_from(&piece.lead);
         }
@@ -404,7 +413,13 @@ impl Datagram {
             let owner = self.owners[at];
             if let Some(known) = usize::from(owner).checked_sub(1) {
                 overlaps = true;
-                if !policy.takes_second(self.pieces[known], (start, end)) {
+                let first = self.pieces[known];
+                let takes_second = match believes_ends {
+                    true if start < first.0 && self.len == Some(end) => true,
+                    true if first.0 < start && self.len == Some(first.1) => false,
+                    _ => policy.takes_second(first, (start, end)),
+                };
+                if !takes_second {
                     continue;
                 }
             }

@@ -58,6 +58,40 @@ fn systems_differ_in_what_they_believe() {
     let before = b"bbbbbbbbbbbbbbbbaaaaaaaacccccccc";
     assert_eq!(overlapped(Policy::Bsd, 8, 0), before);
     assert_eq!(overlapped(Policy::Linux, 8, 0), before);
+    // As Suricata 8.0.7 was seen to believe the first or the second: one that begins before it, with
+    // it and behind it, each ending before it, with it and behind it.
+    let seconds = [2, 4, 5].map(|start| [6, 8, 10].map(|end| (start, end)));
+    for (policy, row) in [
+        (Policy::Bsd, "222111111"),
+        (Policy::BsdRight, "111222222"),
+        (Policy::Linux, "222222111"),
+        (Policy::Windows, "112111111"),
+        (Policy::Solaris, "122111111"),
+        (Policy::First, "111111111"),
+        (Policy::Last, "222222222"),
+    ] {
+        let of = |it: &(usize, usize)| if policy.takes_second((4, 8), *it) { '2' } else { '1' };
+        let found: String = seconds.as_flattened().iter().map(of).collect();
+        assert_eq!(found, row, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_last_piece_may_stand_for_what_begins_behind_it() {
+    for believes_ends in [false, true] {
+        for last_first in [false, true] {
+            let mut fragments = Fragments::new(Policy::First, 0);
+            if believes_ends {
+                fragments.believe_ends();
+            }
+            let mut pieces = [piece(16, true, b"aaaaaaaa"), piece(8, false, &[b'b'; 24])];
+            pieces.rotate_left(usize::from(last_first));
+            pieces.iter().for_each(|it| _ = take(&mut fragments, it));
+            let whole = take(&mut fragments, &piece(0, true, b"cccccccc")).whole.unwrap();
+            let is_last_one = whole[20..] == *b"ccccccccbbbbbbbbbbbbbbbbbbbbbbbb";
+            assert_eq!(is_last_one, believes_ends || last_first);
+        }
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ Examples:
   weir read --export udp://192.0.2.9:4739 capture.pcap
   tcpdump -i eth0 -w - | weir read -
   weir read --rules /etc/weir/rules --eve eve.json capture.pcap
+  weir read --eve - capture.pcap | jq 'select(.event_type == \"dns\")'
 
 Reads pcap and pcapng, micro- and nanoseconds, either byte order, ERF records. All files are one
 analysis; a file that cannot be read (further) is reported on standard error, and the rest counts.
@@ -71,8 +72,10 @@ pub struct ReadArgs {
     #[arg(long, value_name = "PATH", requires = "eve")]
     #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub rules: Vec<PathBuf>,
-    /// Write the alerts there, as EVE JSON; `-` is standard output
-    #[arg(long, value_name = "FILE", requires = "rules")]
+    /// Write the alerts there, and flows, anomalies and what is spoken, as EVE JSON; `-` is standard
+    /// output. Without --rules there are no alerts
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub eve: Option<PathBuf>,
     /// Kinds of events to write beside alerts and drops, by EVE's names, commas between them: all,
     /// unless it is given; `alert`: no others
@@ -104,11 +107,11 @@ pub struct ReadArgs {
     /// No rule finds the checksums of IP, TCP, UDP and ICMP wrong, and TCP segments with wrong ones
     /// are part of their connection: for captures taken on the sending machine, whose adapter
     /// computes them (Suricata's -k none)
-    #[arg(long, requires = "rules")]
+    #[arg(long, requires = "eve")]
     pub no_checksums: bool,
     /// Packets are of one flow that differ by their VLANs alone: for captures of links that carry
     /// each direction in another VLAN (Suricata's vlan.use-for-tracking: no)
-    #[arg(long, requires = "rules")]
+    #[arg(long, requires = "eve")]
     pub ignore_vlans: bool,
     /// Read and write the sets of values that rules keep (`dataset` with `state` or `save`) in this
     /// folder; without it they begin empty and are written nowhere

@@ -113,6 +113,7 @@ impl Layers {
     /// Packets are taken apart no further than Suricata does.
     pub fn know_no_more(&mut self) {
         self.knows_no_more = true;
+        self.fragments.believe_ends();
     }
 
     /// Fragments count though the checksum of their IPv4 header is wrong.

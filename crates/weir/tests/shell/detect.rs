@@ -378,6 +378,19 @@ fn where_nothing_can_be_said_the_exit_code_says_it() {
 }
 
 #[test]
+fn events_of_a_capture_are_told_without_rules_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    fs::write(&path, capture(&[datagram(53, b"a word")])).unwrap();
+    let output = weir(&["read", "--eve", "-"], &[&path]);
+    let events = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && events.contains("\"event_type\":\"flow\""), "{events}");
+    assert!(!events.contains("\"event_type\":\"alert\""));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("0 of 0 rules run") && !said.contains("no rule runs"), "{said}");
+}
+
+#[test]
 fn what_is_said_in_vain_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();

@@ -84,7 +84,9 @@ fn rules_of(args: &ReadArgs) -> Result<Loaded> {
     }
     let loaded = text.compile()?;
     loaded.report.spoiled.iter().for_each(|it| eprintln!("weir: {it}"));
-    for (what, remedy) in text.warnings(&loaded.rules, &loaded.report) {
+    // Who names no rules looks for none.
+    let warnings = text.warnings(&loaded.rules, &loaded.report).into_iter();
+    for (what, remedy) in warnings.filter(|_| !args.rules.is_empty()) {
         eprintln!("weir: {}; {remedy}", shown(&what));
     }
     Ok(loaded)
