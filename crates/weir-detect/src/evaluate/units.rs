@@ -4,7 +4,7 @@ use weir_wire::frame::Time;
 
 use super::{Evaluator, Scene, Sight};
 use crate::alert::{Alert, Alerts, TransactionView};
-use crate::application::unit::{Record, Said, Unit};
+use crate::application::unit::{FileState, Record, Said, Unit};
 use crate::buffers::http;
 use crate::conversation::{Message, MessageUpdate};
 use crate::detector::{Decision, Direction};
@@ -95,7 +95,9 @@ impl Evaluator {
         for file in transaction.take_files(side) {
             let told = transaction.told(side, &file);
             let objects = vec![("http", transaction.object())];
-            said.records.push(Record::file(number, objects, &told));
+            let is_whole = file.size.is_some();
+            let state = if is_whole { FileState::Closed } else { FileState::Truncated };
+            said.records.push(Record::file_in(state, number, objects, &told));
         }
         self.keep_said(flow, scene.now, said);
     }

@@ -96,13 +96,13 @@ impl Transaction {
         }
     }
 
-    /// The same once the side is whole, once.
+    /// The files of a side once that is whole, or no more of it is kept; once.
     pub(crate) fn take_files(&mut self, side: usize) -> Vec<File> {
         let is_of_http2 = self.is_of_http2();
         let half = if side == 0 { &mut self.request } else { &mut self.response };
         let is_whole = |it: &&mut Half| match is_of_http2 {
             true => it.data == Data::Whole,
-            false => it.is_complete && !it.is_followed,
+            false => it.is_complete && !it.is_followed || it.is_file_cut(),
         };
         let is_first = half
             .as_mut()
@@ -118,7 +118,11 @@ impl Transaction {
     pub(crate) fn told_files(&self, side: usize, number: u64) -> Vec<Object> {
         let told = |file: &File| {
             let is_whole = file.size.is_some() && self.is_file_ended(side);
-            let state = if is_whole { FileState::Closed } else { FileState::Open };
+            let state = match is_whole {
+                true => FileState::Closed,
+                false if self.half(side).is_some_and(Half::is_file_cut) => FileState::Truncated,
+                false => FileState::Open,
+            };
             // Digests of a form's parts are made each time, which is too much for each alert.
             let digests = match file.place {
                 Some(_) => Digests::default(),

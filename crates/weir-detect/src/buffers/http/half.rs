@@ -429,6 +429,11 @@ impl Half {
         }
     }
 
+    /// Whether its file ended where no more of it is kept, which Suricata hears with the next piece.
+    pub(super) fn is_file_cut(&self) -> bool {
+        self.is_cut_there && self.was_full && !self.is_complete
+    }
+
     /// Digests of the whole body, if all of it was seen.
     pub(super) fn digests(&self) -> Digests {
         let digester = self.digester.as_ref().filter(|_| self.is_complete);
