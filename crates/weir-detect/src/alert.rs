@@ -196,6 +196,8 @@ pub struct TransactionView {
     pub objects: Arc<Vec<(&'static str, Object)>>,
     /// How far its client, and its server, have come; empty where that is not told.
     pub progress: [&'static str; 2],
+    /// Whether its client's words, or its server's, have brought both so far.
+    pub led_by_client: Option<bool>,
     /// The files that the packet's side sends with it, so far.
     pub files: Vec<Object>,
 }

@@ -26,7 +26,7 @@ use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
 use crate::buffers::http::http2;
 use crate::buffers::{dns, http, ssh, tls};
 use crate::decode::Event;
-use crate::detector::{Direction, Limits, Unseen};
+use crate::detector::{AsSuricata, Direction, Limits, Unseen};
 use crate::digest::FileDigests;
 use crate::frame::{Frame, Framer};
 use crate::hosts::System;
@@ -81,7 +81,7 @@ pub(crate) struct Conversation {
     /// Whose bytes told what is spoken.
     told_by: Option<ToldBy>,
     /// Transactions that a client began before its server told what is spoken, for its next packet.
-    late: Vec<u64>,
+    late: Vec<MessageUpdate>,
     /// Transactions that the other side has brought further, for a side's next packet.
     later: [Vec<Unit>; 2],
     /// All that a side has said was acknowledged when its last packet was looked at.
@@ -563,21 +563,17 @@ impl Conversation {
         self.application = Application::Other(Protocol::FtpData, Some(parser));
     }
 
-    /// Whether it is TLS in which the server has said nothing.
-    pub(crate) fn is_unanswered_tls(&self) -> bool {
-        matches!(&self.application, Application::Tls(session) if !session.is_answered())
-    }
-
     /// What is told of a session of which nothing was told, when its beginning is over or, with
     /// `is_end`, however far it came: EVE's name for it, and what there is.
     pub(crate) fn session_record(
         &mut self,
         is_end: bool,
-        [tls, ssh]: [bool; 2],
+        as_suricata: &AsSuricata,
     ) -> Option<(&'static str, Object)> {
+        let [tls, ssh] = as_suricata.tells_early;
         match &mut self.application {
             Application::Tls(session) if is_end || session.is_to_be_told(tls) => {
-                let mut object = session.record()?;
+                let mut object = session.record(tls)?;
                 object.put_some("from_proto", self.change.map(|it| it.from.name()));
                 Some(("tls", object))
             }
@@ -594,6 +590,9 @@ impl Conversation {
         self.hear_server(side, new, port);
         let is_new = matches!(self.application, Application::Unknown);
         if is_new {
+            if heard.said.knows_no_more && self.is_foreign(side, port) {
+                return;
+            }
             self.application = self.told_by_beginning(side, is_dns, port).chosen(heard.choice);
             if matches!(self.application, Application::Unknown | Application::None) {
                 return;
@@ -639,7 +638,7 @@ impl Conversation {
                 heard.said = before.said;
                 if side == 1 {
                     let messages = before.messages.into_iter();
-                    self.late = messages.filter_map(MessageUpdate::transaction).collect();
+                    self.late = messages.filter(MessageUpdate::is_kept).collect();
                 }
             }
         }

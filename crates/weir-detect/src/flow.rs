@@ -385,9 +385,14 @@ impl Flow {
     ) -> Said {
         let dhcp_extended = limits.dhcp_extended;
         let choice = limits.as_suricata.applications;
-        let mut said = Said { dhcp_extended, ..Said::with_digests(wanted) };
+        let knows_no_more = limits.as_suricata.knows_no_more;
+        let mut said = Said { dhcp_extended, knows_no_more, ..Said::with_digests(wanted) };
         let (side, port) = (direction.index(), self.responder.port);
-        let may_begin = direction == Direction::Initiator || self.tried < TRIES_MAX;
+        let may_begin = match knows_no_more {
+            // Suricata goes by the first of each side; whoever answers in SIP is no client of it.
+            true => self.packets[side] <= 1 && (side == 1 || !view.payload.starts_with(b"SIP/2.0")),
+            false => direction == Direction::Initiator || self.tried < TRIES_MAX,
+        };
         if self.dialogue.is_none() && may_begin && !view.payload.is_empty() {
             self.tried = self.tried.saturating_add(1);
             self.dialogue = Dialogue::begun(side, view.payload, port, choice).map(Box::new);
@@ -466,9 +471,9 @@ impl Flow {
         true
     }
 
-    /// What is spoken beside what it is told to speak.
-    pub(crate) fn beside(&self) -> SpokenBeside {
-        let beside = self.conversation.as_ref().map(|it| it.spoken()).unwrap_or_default();
+    /// What is spoken beside what it is told to speak; where acknowledgments count, so far.
+    pub(crate) fn beside(&self, waits: bool) -> SpokenBeside {
+        let beside = self.conversation.as_ref().map(|it| it.spoken(waits)).unwrap_or_default();
         let is_other = |it: &&str| Some(*it) != self.told.application;
         SpokenBeside { original: beside.original.filter(is_other), ..beside }
     }

@@ -103,6 +103,10 @@ impl Ldap {
         let identifier = outer.integer()?;
         let (tag, content) = outer.next()?;
         let operation = tag & 0x1f;
+        if said.knows_no_more && is_foreign_part(operation, content) {
+            said.has_failed = true;
+            return Some(());
+        }
         let part = part(operation, content)?;
         match side {
             0 => self.request(identifier, part, content, said),
@@ -282,6 +286,35 @@ fn part(operation: u8, content: &[u8]) -> Option<Part> {
         _ => {}
     }
     Some(part)
+}
+
+/// Whether a message is one that Suricata cannot read: its client says by NTLM who it is
+/// ([MS-ADTS] 5.1.1.1.3), or what is a text is no UTF-8.
+pub(crate) fn is_foreign(message: &[u8]) -> bool {
+    let operation = || {
+        let mut outer = Ber::new(Ber::new(message).expect(SEQUENCE)?);
+        outer.integer()?;
+        outer.next()
+    };
+    operation().is_some_and(|(tag, content)| is_foreign_part(tag & 0x1f, content))
+}
+
+fn is_foreign_part(operation: u8, content: &[u8]) -> bool {
+    let mut fields = Ber::new(content);
+    let mut is_known = || match operation {
+        0 => {
+            fields.integer()?;
+            fields.expect(OCTETS)?;
+            Some(matches!(fields.next()?.0 & 0x1f, 0 | 3))
+        }
+        1 => {
+            fields.expect(ENUMERATED)?;
+            let texts = [fields.expect(OCTETS)?, fields.expect(OCTETS)?];
+            Some(texts.iter().all(|it| std::str::from_utf8(it).is_ok()))
+        }
+        _ => None,
+    };
+    is_known() == Some(false)
 }
 
 fn bind(fields: &mut Ber<'_>, part: &mut Part) -> Option<()> {

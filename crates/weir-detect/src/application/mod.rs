@@ -47,6 +47,7 @@ use std::fmt::Debug;
 pub(crate) use begin::{Beginning, TransportProtocol, beginning, behind_session_service};
 pub use choice::{ApplicationChoice, Wanted};
 pub use expected::Expected;
+pub(crate) use ldap::is_foreign as is_foreign_ldap;
 use unit::{Announced, Said};
 
 use crate::heap::{HeapSize, heap_size};

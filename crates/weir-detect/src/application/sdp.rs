@@ -31,6 +31,18 @@ impl Part {
     }
 }
 
+/// Whether it is one that Suricata cannot read: its name is more than letters, digits and blanks,
+/// or a line is missing that each has.
+pub(super) fn is_foreign(body: &[u8]) -> bool {
+    let lines = || body.split(|it| *it == b'\n').map(<[u8]>::trim_ascii_end);
+    let is_plain = |it: &u8| it.is_ascii_alphanumeric() || *it == b' ';
+    let is_odd = |it: &[u8]| it.strip_prefix(b"s=").is_some_and(|it| !it.iter().all(is_plain));
+    let lacks = |it: &[u8]| !lines().any(|line| line.starts_with(it));
+    !lines().next().is_some_and(|it| it == b"v=0")
+        || [&b"o="[..], b"s=", b"t="].into_iter().any(lacks)
+        || lines().any(is_odd)
+}
+
 /// EVE's `sdp` of a body; its fields go to the unit.
 pub(super) fn describe(body: &[u8], unit: &mut Unit) -> Option<Object> {
     let mut session = Part::default();

@@ -66,7 +66,8 @@ impl Sip {
                 unit.text(*buffer, value);
             }
         }
-        if is_sdp(head)
+        if is_sdp(head, said)
+            && !(said.knows_no_more && sdp::is_foreign(body))
             && let Some(sdp) = sdp::describe(body, &mut unit)
         {
             object.put("sdp", sdp);
@@ -80,15 +81,18 @@ impl Sip {
     /// The body of a message whose head was told.
     fn body(&self, head: &[u8], body: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Sip, self.count.saturating_sub(1));
-        let _ = is_sdp(head).then(|| sdp::describe(body, &mut unit));
+        let _ = is_sdp(head, said).then(|| sdp::describe(body, &mut unit));
         if unit.has_texts() {
             said.units.push(unit);
         }
     }
 }
 
-/// Whether the body describes a session.
-fn is_sdp(head: &[u8]) -> bool {
+/// Whether the body describes a session, by its type; Suricata does not ask for that.
+fn is_sdp(head: &[u8], said: &Said) -> bool {
+    if said.knows_no_more {
+        return true;
+    }
     headers(&unfolded(head)).any(|(name, value)| {
         let is_type =
             ["content-type", "c"].iter().any(|it| name.eq_ignore_ascii_case(it.as_bytes()));

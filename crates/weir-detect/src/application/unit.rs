@@ -279,6 +279,8 @@ pub(crate) struct Said {
     pub(crate) wanted: FileDigests,
     /// No piece of a file waits for others: it would be gone.
     pub(crate) is_inline: bool,
+    /// Nothing is read that Suricata does not read.
+    pub(crate) knows_no_more: bool,
     /// All of DHCP is told.
     pub(crate) dhcp_extended: bool,
 }

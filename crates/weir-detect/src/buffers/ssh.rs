@@ -32,13 +32,16 @@ pub(crate) struct Session {
     sides: [Banner; 2],
     progress: [Progress; 2],
     is_told: bool,
+    /// What is no banner ends the reading, although servers may say it before theirs (RFC 4253
+    /// s4.2).
+    pub(crate) is_strict: bool,
 }
 heap_size!(Session { sides });
 
 impl Session {
     /// Takes in a side's next bytes; whether they told something.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
-        let told = self.sides[side].take(side, bytes);
+        let told = self.sides[side].take(side, bytes, self.is_strict);
         let state = match &self.sides {
             _ if self.is_encrypted() => FINISHED,
             sides if sides[side].is_known() => BANNER_DONE,
@@ -106,7 +109,8 @@ impl Session {
     /// they are, and nobody was told of it.
     pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
         let is_over = |it: &Banner| it.is_told() || (early && it.is_known());
-        !self.is_told && self.sides.iter().all(is_over)
+        let gives_up = self.is_strict && self.has_failed();
+        !self.is_told && (gives_up || self.sides.iter().all(is_over))
     }
 
     /// What is told of it, once, if either side has said what it is.
@@ -159,7 +163,7 @@ pub(crate) fn begins(bytes: &[u8]) -> bool {
 
 impl Banner {
     /// Takes in a side's next bytes; whether they told what it is, or what it offers.
-    fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
+    fn take(&mut self, side: usize, bytes: &[u8], is_strict: bool) -> bool {
         if self.is_over {
             return false;
         }
@@ -172,6 +176,10 @@ impl Banner {
             let line = line.trim_ascii_end();
             // Servers may say other things before.
             let Some(rest) = line.strip_prefix(b"SSH-") else {
+                if is_strict {
+                    self.give_up(AppEvent::SshBanner);
+                    return false;
+                }
                 self.raise(AppEvent::SshBanner);
                 continue;
             };
@@ -326,13 +334,13 @@ mod tests {
         let said = [b"SSH-2.0-a\r\n".as_slice(), &length, &payload].concat();
         for piece in 1..said.len() {
             let mut banner = Banner::default();
-            let told = said.chunks(piece).filter(|it| banner.take(1, it)).count();
+            let told = said.chunks(piece).filter(|it| banner.take(1, it, false)).count();
             assert_eq!(told, 2);
             assert_eq!(banner.offer, b"kex;c1;m1;z1");
             assert_eq!(banner.offer_digest.len(), 32);
         }
         let mut banner = Banner::default();
-        banner.take(0, &said);
+        banner.take(0, &said, false);
         assert_eq!(banner.offer, b"kex;c0;m0;z0");
     }
 
@@ -341,16 +349,16 @@ mod tests {
         let line = b"hello\r\nSSH-2.0-OpenSSH_9.6p1 Debian\r\n\0\0binary\n";
         for piece in 1..line.len() {
             let mut banner = Banner::default();
-            let told = line.chunks(piece).filter(|it| banner.take(0, it)).count();
+            let told = line.chunks(piece).filter(|it| banner.take(0, it, false)).count();
             assert_eq!(told, 1);
             assert_eq!(banner.protocol, b"2.0");
             assert_eq!(banner.software, b"OpenSSH_9.6p1");
         }
         let mut banner = Banner::default();
-        assert!(!banner.take(0, &[b'x'; 300]) && !banner.take(0, b"\nSSH-2.0-a\n"));
+        assert!(!banner.take(0, &[b'x'; 300], false) && !banner.take(0, b"\nSSH-2.0-a\n", false));
         assert_eq!(banner.take_events(0), [AppEvent::SshLongBanner]);
         let mut banner = Banner::default();
-        assert!(!banner.take(0, b"SSH-2.0\r\n"));
+        assert!(!banner.take(0, b"SSH-2.0\r\n", false));
         assert_eq!(banner.take_events(1), [AppEvent::SshBanner]);
     }
 
@@ -371,12 +379,12 @@ mod tests {
     #[test]
     fn packets_are_walked_over_until_they_are_encrypted() {
         let mut banner = Banner::default();
-        banner.take(0, b"SSH-2.0-a\r\n\0\0\0\x06\x04\x14abcd");
+        banner.take(0, b"SSH-2.0-a\r\n\0\0\0\x06\x04\x14abcd", false);
         assert_eq!(banner.take_events(0), []);
         let mut other = banner.clone();
-        banner.take(0, b"\0\0\0\x01\0\0");
+        banner.take(0, b"\0\0\0\x01\0\0", false);
         assert_eq!(banner.take_events(0), [AppEvent::SshRecord]);
-        other.take(0, b"\0\0\0\x06\x04\x15abcd\0\0\0\0\0\0");
+        other.take(0, b"\0\0\0\x06\x04\x15abcd\0\0\0\0\0\0", false);
         assert!(other.take_events(0).is_empty() && other.is_over);
     }
 }

@@ -12,6 +12,8 @@ const DNS_BEGINNING_LEN: usize = 14;
 /// Blanks before a client's first word that are kept, at most.
 const BLANKS_MAX: usize = 1024;
 const PORT_FTP: u16 = 21;
+const PORT_HTTPS: u16 = 443;
+const PORT_LDAP: u16 = 389;
 const PORTS_SMTP: [u16; 2] = [25, 587];
 /// What an answer of HTTP/1 begins with.
 const HTTP_VERSION: &[u8] = b"HTTP/1.";
@@ -100,6 +102,13 @@ impl Conversation {
             Some(false) if side == 0 && request.len() >= TELLING_LEN => Application::None,
             _ => Application::Unknown,
         }
+    }
+
+    /// Whether a side has begun what Suricata does not know by that alone.
+    pub(super) fn is_foreign(&self, side: usize, port: u16) -> bool {
+        let Some(said) = self.since(side) else { return false };
+        let is_of_ssl = side == 0 && port != PORT_HTTPS && tls::names_later_ssl(said);
+        is_of_ssl || (port == PORT_LDAP && application::is_foreign_ldap(said))
     }
 
     /// Servers answer in HTTP to much that no client says: what a client said is a request then.

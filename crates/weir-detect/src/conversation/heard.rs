@@ -30,16 +30,18 @@ pub(super) struct Heard {
 
 impl Heard {
     pub(super) fn of(digests: FileDigests, limits: &Limits) -> Self {
-        let said = Said { is_inline: limits.is_hasty(), ..Said::with_digests(digests) };
-        let AsSuricata { cuts_files, keeps_separators, bodies, .. } = limits.as_suricata;
+        let AsSuricata { cuts_files, keeps_separators, bodies, knows_no_more, .. } =
+            limits.as_suricata;
         let bodies = bodies.map(|kept| BodyWanted { digests, kept, cuts_files, keeps_separators });
+        let is_inline = limits.is_hasty();
+        let said = Said { is_inline, knows_no_more, ..Said::with_digests(digests) };
         Self { said, bodies, choice: limits.as_suricata.applications, ..Self::default() }
     }
 
     /// Nothing yet, of somebody who wants the same.
     pub(super) fn beginning(&self) -> Self {
-        let Said { is_inline, wanted, .. } = self.said;
-        let said = Said { is_inline, ..Said::with_digests(wanted) };
+        let Said { is_inline, knows_no_more, wanted, .. } = self.said;
+        let said = Said { is_inline, knows_no_more, ..Said::with_digests(wanted) };
         Self { said, bodies: self.bodies, choice: self.choice, ..Self::default() }
     }
 
@@ -87,6 +89,7 @@ pub(super) fn feed(application: &mut Application, side: usize, bytes: &[u8], hea
             messages.extend(session.shows(side).then_some(MessageUpdate::State));
         }
         Application::Ssh(session) => {
+            session.is_strict = heard.said.knows_no_more;
             if session.take(side, bytes) {
                 messages.push(MessageUpdate::Ssh);
             }

@@ -6,7 +6,7 @@ use super::{Application, Conversation};
 use crate::application::unit::Unit;
 use crate::buffers::event::AppEvent;
 use crate::buffers::{dns, http, ssh, tls};
-use crate::detector::Limits;
+use crate::detector::{AsSuricata, Limits};
 use crate::digest::Digests;
 use crate::frame::Frame;
 use crate::rule::{Buffer, Hook, MessageField, MessageTest, OF_HTTP, OF_TLS, Protocol, UnitTest};
@@ -28,9 +28,9 @@ pub(crate) enum MessageUpdate {
 }
 
 impl MessageUpdate {
-    /// Of HTTP: the transaction's number.
-    pub(super) fn transaction(self) -> Option<u64> {
-        if let Self::Http(number) = self { Some(number) } else { None }
+    /// Whether what it is about stays to be looked at.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self, Self::Http(_) | Self::Tls | Self::Ssh)
     }
 }
 
@@ -67,8 +67,7 @@ impl Conversation {
             is_inline || side == 0 && limits.waits_for_acknowledgment && was_looked_through;
         let awaits_answer = side == 1 && limits.as_suricata.answers_first;
         if side == 0 && !self.late.is_empty() {
-            messages
-                .splice(..0, std::mem::take(&mut self.late).into_iter().map(MessageUpdate::Http));
+            messages.splice(..0, std::mem::take(&mut self.late));
         }
         let events = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
@@ -260,10 +259,14 @@ impl Message<'_> {
 
     /// What is told of it beside an alert: EVE's name of its application, and what there is.
     /// `number` is its transaction's.
-    pub(crate) fn object(&self, number: u64) -> Option<(&'static str, Object)> {
+    pub(crate) fn object(
+        &self,
+        number: u64,
+        as_suricata: &AsSuricata,
+    ) -> Option<(&'static str, Object)> {
         let object = match self {
             Self::Http(transaction, _) => transaction.object(),
-            Self::Tls(session, _) => session.object(false),
+            Self::Tls(session, _) => session.object(false, as_suricata.tells_early[0]),
             Self::Dns(message) => message.object(number),
             Self::Ssh(session, _) => session.object(),
             Self::Unit(_) => return None,

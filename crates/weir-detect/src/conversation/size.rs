@@ -1,6 +1,6 @@
 //! What a connection keeps in memory.
 
-use super::{Application, Conversation};
+use super::{Application, Conversation, MessageUpdate};
 use crate::heap::{HeapSize, heap_size};
 
 impl HeapSize for Application {
@@ -15,6 +15,13 @@ impl HeapSize for Application {
             Self::Ssh(it) => it.heap_size(),
             Self::Other(_, Some(parser)) => parser.heap_size(),
         }
+    }
+}
+
+impl HeapSize for MessageUpdate {
+    /// Those that are kept hold nothing.
+    fn heap_size(&self) -> usize {
+        0
     }
 }
 

@@ -19,6 +19,8 @@ impl Conversation {
             let has_spoken = before + window.len() as u64 > self.begins[side];
             match last {
                 _ if !has_spoken => Speaks::Unknown,
+                // What SSH cannot read, Suricata calls nothing else.
+                Speaks::Is(Protocol::Ssh) if self.has_failed_ssh() => last,
                 Speaks::Is(told) => self.agreement.spoken(side, told),
                 other => other,
             }
@@ -46,6 +48,10 @@ impl Conversation {
             *spoken = Speaks::Unknown;
         }
         speech
+    }
+
+    fn has_failed_ssh(&self) -> bool {
+        matches!(&self.application, Application::Ssh(session) if session.has_failed())
     }
 
     /// Whether a side speaks HTTP/1, and is between two messages.
@@ -96,9 +102,13 @@ impl Conversation {
         is_told
     }
 
-    /// What is spoken beside what the flow is told to speak, by EVE's names.
-    pub(crate) fn spoken(&self) -> SpokenBeside {
-        let speech = self.speech();
+    /// What is spoken beside what the flow is told to speak, by EVE's names; where acknowledgments
+    /// count, of what is acknowledged.
+    pub(crate) fn spoken(&self, waits: bool) -> SpokenBeside {
+        let mut speech = self.speech();
+        if waits {
+            speech.sides = self.speech_heard().sides;
+        }
         let name = |it: Speaks| match it {
             _ if it == speech.last => None,
             Speaks::Is(it) => Some(it.name()),

@@ -79,8 +79,9 @@ pub struct Limits {
 /// own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsSuricata {
-    /// Whether sessions of TLS and SSH are told of as early as Suricata does: with the server's
-    /// certificate, and with both banners. What comes later is not told of them.
+    /// Whether sessions of TLS and SSH are told of when Suricata does: once nothing more of the
+    /// handshake is awaited, where the server has a certificate or repeats its client's session;
+    /// and with both banners. What comes later is not told of them.
     pub tells_early: [bool; 2],
     /// Whether rules look at each piece of a body as it comes; who drops would be late otherwise.
     /// Implied by [`Limits::sees_all`].

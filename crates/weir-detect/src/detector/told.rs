@@ -45,7 +45,7 @@ impl Detector {
                 flow.told.transactions = flow.told.transactions.max(number + 1);
             }
             tell(flow, (before.records(limits.http_headers), before.end().records));
-            let session = before.session_record(true, [true; 2]);
+            let session = before.session_record(true, &limits.as_suricata);
             let protocol = flow.told.protocol;
             let flow = flow.view(Direction::Initiator);
             let record =
@@ -224,6 +224,7 @@ impl Detector {
 
     /// What is spoken in a flow beside that.
     pub(crate) fn beside(&self, slot: FlowSlot) -> SpokenBeside {
-        self.flows.taken(slot).map(Flow::beside).unwrap_or_default()
+        let waits = self.evaluator.limits.waits_for_acknowledgment;
+        self.flows.taken(slot).map(|it| it.beside(waits)).unwrap_or_default()
     }
 }

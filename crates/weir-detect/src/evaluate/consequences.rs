@@ -571,7 +571,12 @@ impl Evaluator {
             Message::Http(http, side) => http.told_files(side, number.unwrap_or_default()),
             _ => Vec::new(),
         };
-        Some(TransactionView { number, objects: Arc::new(vec![told]), progress, files })
+        let led_by_client = match message {
+            Message::Tls(session, _) => session.settled_by().map(|side| side == 0),
+            _ => None,
+        };
+        let objects = Arc::new(vec![told]);
+        Some(TransactionView { number, objects, progress, led_by_client, files })
     }
 
     /// What alerts tell of a message, by the name of EVE's object, and how far it has come.
@@ -580,7 +585,7 @@ impl Evaluator {
         message: Message<'_>,
         number: u64,
     ) -> Option<((&'static str, Object), [&'static str; 2])> {
-        let (name, mut object) = message.object(number)?;
+        let (name, mut object) = message.object(number, &self.limits.as_suricata)?;
         object.shorten(TEXT_LEN_MAX);
         if let (Message::Http(http, _), true) = (message, self.limits.as_suricata.tells_bodies) {
             http.put_bodies(&mut object);

@@ -102,8 +102,9 @@ impl Evaluator {
     /// Keeps what there is to tell of a session whose beginning is over, likewise.
     pub(super) fn note_session(&mut self, flow: &mut Flow, scene: &Scene<'_>) {
         let Some(told) = self.told.as_mut().filter(|it| it.len() < TOLD_MAX) else { return };
-        let early = self.limits.as_suricata.tells_early;
-        let session = flow.conversation.as_mut().and_then(|it| it.session_record(false, early));
+        let as_suricata = &self.limits.as_suricata;
+        let conversation = flow.conversation.as_mut();
+        let session = conversation.and_then(|it| it.session_record(false, as_suricata));
         told.extend(session.map(|it| record(flow, scene, Direction::Initiator, it)));
     }
 }

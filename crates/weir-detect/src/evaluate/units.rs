@@ -128,6 +128,7 @@ pub(super) fn told_of_unit(unit: &Unit) -> TransactionView {
         number: Some(unit.number),
         objects: unit.objects.clone(),
         progress: [""; 2],
+        led_by_client: None,
         files: unit.files.clone(),
     }
 }

@@ -32,11 +32,8 @@ impl Flow {
         units.extend(dialogue.map(|it| it.end()).unwrap_or_default().records);
         let unit = |it| UnitRecord::new(told.last, self, it, limits);
         let units = units.into_iter().map(unit).collect();
-        // Suricata tells of no TLS that nobody answers.
-        let needs_answer = limits.as_suricata.knows_no_more;
         let conversation = self.conversation.as_mut();
-        let conversation = conversation.filter(|it| !needs_answer || !it.is_unanswered_tls());
-        let session = conversation.and_then(|it| it.session_record(true, [true; 2]));
+        let session = conversation.and_then(|it| it.session_record(true, &limits.as_suricata));
         let applications = session.map(|(kind, object)| ApplicationRecord {
             time: told.last,
             flow: view,
@@ -55,7 +52,7 @@ impl Flow {
             last: told.last,
             protocol: told.protocol,
             application: told.application,
-            beside: self.beside(),
+            beside: self.beside(false),
             transactions: told.transactions,
             transactions_before: told.transactions_before,
             has_failed: told.has_failed,

@@ -164,7 +164,8 @@ pub fn netflow(record: &FlowRecord, community_seed: Option<u16>) -> Vec<(usize, 
         event.remove("ip_v");
         eve::put_flow_id(&mut event, view);
         put_vlans(&mut event, record);
-        event.insert("app_proto".into(), record.application.unwrap_or("unknown").into());
+        let application = record.beside.sides[side].or(record.application);
+        event.insert("app_proto".into(), application.unwrap_or("unknown").into());
         // Of TCP and UDP, ICMP only says that something did not arrive.
         let icmp = record.icmp[side].filter(|_| matches!(record.protocol, 1 | 58));
         if let Some((kind, code)) = icmp {

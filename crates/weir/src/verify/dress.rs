@@ -38,6 +38,10 @@ pub(super) struct Dress {
     has_alerts: bool,
     /// Alerts tell what their rule has for `metadata`, and with that of files.
     has_rule_metadata: bool,
+    /// Files say that they are to be kept.
+    keeps_files: bool,
+    /// The kinds of `smb` that are told, where some are named.
+    smb_kinds: Option<Vec<String>>,
 }
 
 /// What alerts tell of their rule (`metadata.rule` of `alert`).
@@ -90,6 +94,8 @@ impl Dress {
                 Some(rule) => rule.get("metadata").is_none_or(is_yes),
                 None => it.is_object() || is_yes(it),
             }),
+            keeps_files: settings(types.as_deref(), "files", "force-filestore").is_some_and(is_yes),
+            smb_kinds: smb_kinds(settings(types.as_deref(), "smb", "types")),
         })
     }
 
@@ -97,12 +103,21 @@ impl Dress {
         if !self.has_alerts {
             events.retain(|it| it["event_type"] != "alert");
         }
+        if let Some(kinds) = &self.smb_kinds {
+            let is_asked = |it: &Value| kinds.iter().any(|kind| kind == smb_kind(&it["smb"]));
+            events.retain(|it| it["event_type"] != "smb" || is_asked(it));
+        }
         events.iter_mut().filter_map(Value::as_object_mut).for_each(|it| self.put_on(it));
     }
 
     fn put_on(&self, event: &mut Map<String, Value>) {
         if let Some(forwarded) = &self.forwarded {
             forwarded.put(event);
+        }
+        if self.keeps_files {
+            let listed = event.get_mut("files").and_then(Value::as_array_mut);
+            listed.into_iter().flatten().for_each(|it| it["storing"] = true.into());
+            event.get_mut("fileinfo").into_iter().for_each(|it| it["storing"] = true.into());
         }
         if event.get("event_type").is_some_and(|it| it == "alert") {
             self.put_on_alert(event);
@@ -161,6 +176,32 @@ impl Dress {
         if !told.references.is_empty() {
             alert.insert("references".into(), json!(told.references));
         }
+    }
+}
+
+/// The kinds of `smb` that are asked for; `None`: all.
+fn smb_kinds(types: Option<&Value>) -> Option<Vec<String>> {
+    let named = types?.as_array()?.iter().filter_map(Value::as_str);
+    let named: Vec<String> = named.map(str::to_owned).collect();
+    (!named.is_empty() && !named.iter().any(|it| it == "all")).then_some(named)
+}
+
+/// Of which of those a transaction is.
+fn smb_kind(smb: &Value) -> &'static str {
+    let command = smb["command"].as_str().unwrap_or_default();
+    let is = |names: &[&str]| names.iter().any(|it| command.contains(it));
+    let has = |name: &str| smb.get(name).is_some();
+    match command {
+        _ if has("dcerpc") => "dcerpc",
+        _ if is(&["NEGOTIATE"]) => "negotiate",
+        _ if is(&["SESSION_SETUP"]) => "session_setup",
+        _ if is(&["TREE_CONNECT"]) => "tree_connect",
+        _ if is(&["CREATE"]) => "create",
+        _ if is(&["READ", "WRITE"]) && has("filename") => "file",
+        _ if is(&["IOCTL"]) => "ioctl",
+        _ if has("rename") => "rename",
+        _ if has("set_info") || (is(&["TRANS2"]) && has("filename")) => "set_file_path_info",
+        _ => "generic",
     }
 }
 

@@ -301,14 +301,15 @@ fn always() -> AsSuricata {
 
 /// The kinds of events that its settings name.
 fn choose(events: &mut Events, case: &Case, types: &[Value]) {
-    let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some());
+    let is_on = |it: &Value| it.get("enabled").is_none_or(is_yes);
+    let has = |name: &str| types.iter().any(|it| it == name || it.get(name).is_some_and(is_on));
     events.flow = has("flow");
     events.netflow = has("netflow");
     events.arp = has("arp");
     let tagged = settings(Some(types), "alert", "tagged-packets");
     events.tagged = tagged.is_some_and(is_yes) || !case.has_settings;
     events.applications = applications(case, types);
-    events.anomaly = anomalies(types).unwrap_or_default();
+    events.anomaly = anomalies(types).filter(|_| has("anomaly")).unwrap_or_default();
     let drop = types.iter().find_map(|it| it.get("drop"));
     events.drops = has("drop");
     events.first_drops = drop.is_none_or(|it| it["flows"] != "all");

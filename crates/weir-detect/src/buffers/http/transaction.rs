@@ -292,7 +292,10 @@ impl Transaction {
     /// How far each side has come, by the place among the states of HTTP/1: what it is in, not what
     /// it has behind it.
     pub(crate) fn places(&self) -> [usize; 2] {
+        let is_unasked = !self.is_of_http2() && self.request.is_none() && self.response.is_some();
         let place = |side| match self.half(side) {
+            // Nothing is awaited of a request that nobody has seen.
+            None if side == 0 && is_unasked => HttpPlace::Complete,
             None => HttpPlace::Started,
             Some(half) if half.is_complete => HttpPlace::Complete,
             Some(half) if half.head == Head::Whole => HttpPlace::Body,

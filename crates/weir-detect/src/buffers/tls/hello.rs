@@ -40,6 +40,8 @@ pub(crate) struct Hello {
     pub(crate) ja3: Fingerprint,
     /// A client's.
     pub(crate) ja4: Vec<u8>,
+    /// What Suricata makes of it, where that is something else.
+    pub(super) ja4_of_suricata: Option<String>,
     /// What is odd about its lengths and names.
     pub(super) events: Vec<AppEvent>,
 }
@@ -64,7 +66,9 @@ impl Hello {
         hello.ja3 = if is_client { ja3::of_client(bytes) } else { ja3::of_server(bytes) }
             .unwrap_or_default();
         if is_client {
-            hello.ja4 = ja4::of_client(bytes).unwrap_or_default();
+            let [ja4, of_suricata] = ja4::of_client(bytes).unwrap_or_default();
+            hello.ja4_of_suricata = (ja4 != of_suricata).then_some(of_suricata);
+            hello.ja4 = ja4.into_bytes();
         }
         hello
     }

@@ -17,6 +17,7 @@ use crate::heap::heap_size;
 use crate::rule::Buffer;
 pub(crate) use certificate::{Certificate, EPOCH, Moment};
 pub(crate) use hello::Hello;
+pub(crate) use ssl2::names_later as names_later_ssl;
 use state::Heartbeat;
 use walk::Walk;
 
@@ -39,6 +40,7 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const SERVER_KEY_EXCHANGE: u8 = 12;
+const CERTIFICATE_REQUEST: u8 = 13;
 const SERVER_HELLO_DONE: u8 = 14;
 const CLIENT_KEY_EXCHANGE: u8 = 16;
 
@@ -60,6 +62,10 @@ pub(crate) struct Session {
     seen: u8,
     /// Encrypted data came behind the hellos.
     has_data: bool,
+    /// The server wants to know who its client is.
+    asks_client: bool,
+    /// Whose certificate left nothing more to await.
+    settled_by: Option<usize>,
     /// It was told of.
     is_told: bool,
 }
@@ -130,7 +136,6 @@ pub(crate) fn begins(side: usize, bytes: &[u8]) -> bool {
 impl Session {
     /// Takes in the next bytes of a side; whether they told something.
     pub(crate) fn take(&mut self, side: usize, bytes: &[u8]) -> bool {
-        self.follow_server(side);
         if self.sides[side].is_done {
             self.pass(side, bytes);
             return false;
@@ -151,6 +156,7 @@ impl Session {
                 self.lose(side);
             }
         }
+        self.settle(side);
         let state = &mut self.sides[side];
         state.let_go();
         if state.is_done || state.record.len() + state.handshake.len() > HANDSHAKE_LEN_MAX {
@@ -167,7 +173,7 @@ impl Session {
     fn next_record(&mut self, side: usize) -> Option<bool> {
         let state = &mut self.sides[side];
         if ssl2::is_record(state.rest()) {
-            return self.record_of_ssl2(side).map(|()| false);
+            return self.record_of_ssl2(side);
         }
         let [kind, major, minor, high, low, rest @ ..] = state.rest() else {
             return None;
@@ -218,7 +224,7 @@ impl Session {
     }
 
     /// The same for a record of SSL 2.
-    fn record_of_ssl2(&mut self, side: usize) -> Option<()> {
+    fn record_of_ssl2(&mut self, side: usize) -> Option<bool> {
         let record = ssl2::record(self.sides[side].rest())?;
         if let Some(fault) = record.fault {
             if fault == ssl2::Fault::Header {
@@ -233,11 +239,14 @@ impl Session {
         if record.is_error {
             self.raise(AppEvent::TlsErrorMessage);
         }
-        if record.is_hello && side == 0 {
+        let greets = record.is_hello && side == 0;
+        if greets {
+            self.sides[0].has_greeted = true;
             self.progress[0].reach(state::HELLO);
+            self.sides[0].said.version.get_or_insert(record.version);
         }
         self.sides[side].taken += record.length;
-        Some(())
+        Some(greets)
     }
 
     /// What was odd and not looked at with this side before.
@@ -344,6 +353,7 @@ impl Session {
                 SERVER_HELLO_DONE if side == 1 => {
                     self.progress[1].reach(state::SERVER_HELLO_DONE);
                 }
+                CERTIFICATE_REQUEST if side == 1 => self.asks_client = true,
                 SERVER_KEY_EXCHANGE => {
                     self.see(SslState::ServerKeyExchange);
                     told = true;
@@ -382,15 +392,11 @@ impl Session {
         let said = &mut self.sides[side].said;
         said.certificate = chain.first().and_then(|it| Certificate::read(it));
         said.chain = chain;
-        match (side, &said.certificate) {
-            (0, _) => self.progress[0].reach(state::CLIENT_CERTIFICATE),
-            (_, Some(it)) if it.alternative_names.len() >= certificate::NAMES_MAX => {
-                self.progress[1].reach(state::HANDSHAKE[1]);
-                self.raise(AppEvent::TlsManyAlternativeNames);
-            }
-            (_, Some(_)) => self.progress[1].reach(state::HANDSHAKE[1]),
-            (_, None) => {}
+        let names = said.certificate.as_ref().map_or(0, |it| it.alternative_names.len());
+        if side == 1 && names >= certificate::NAMES_MAX {
+            self.raise(AppEvent::TlsManyAlternativeNames);
         }
+        self.progress[side].reach(state::CERTIFICATE[side]);
         event.into_iter().for_each(|it| self.raise(it));
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum Fault {
 pub(super) struct Record {
     pub(super) length: usize,
     pub(super) is_hello: bool,
+    /// That a hello names.
+    pub(super) version: u16,
     pub(super) is_error: bool,
     pub(super) fault: Option<Fault>,
 }
@@ -40,6 +42,12 @@ pub(super) fn begins(bytes: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether such a beginning names a later version: Suricata knows it by its server's answer alone,
+/// or by the port of HTTPS.
+pub(crate) fn names_later(bytes: &[u8]) -> bool {
+    is_record(bytes) && matches!(bytes, [_, _, CLIENT_HELLO, 3, ..])
 }
 
 /// Whether a record that begins so is of SSL 2.
@@ -61,12 +69,15 @@ pub(super) fn record(bytes: &[u8]) -> Option<Record> {
     if length == 0 {
         // What has no length is told by what follows its type.
         let fault = bytes.get(head + 1).map(|_| Fault::Header)?;
-        return Some(Record { length: 0, is_hello: false, is_error: false, fault: Some(fault) });
+        let fault = Some(fault);
+        return Some(Record { length: 0, is_hello: false, version: 0, is_error: false, fault });
     }
-    bytes.get(..head + length)?;
+    let body = &bytes.get(..head + length)?[head..];
     let is_hello = kind == CLIENT_HELLO;
+    let version = body.get(1..).and_then(<[u8]>::first_chunk).copied();
+    let version = version.map_or(0, u16::from_be_bytes);
     let fault = (is_hello && length < HELLO_LEN).then_some(Fault::Record);
-    Some(Record { length: head + length, is_hello, is_error: kind == ERROR, fault })
+    Some(Record { length: head + length, is_hello, version, is_error: kind == ERROR, fault })
 }
 
 #[cfg(test)]

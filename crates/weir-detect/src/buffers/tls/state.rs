@@ -6,7 +6,7 @@ use crate::buffers::progress::Progress;
 
 /// Places of the client's states and the server's among those that rules name.
 pub(super) const HELLO: usize = 1;
-pub(super) const CLIENT_CERTIFICATE: usize = 2;
+pub(super) const CERTIFICATE: [usize; 2] = [2, 2];
 pub(super) const SERVER_HELLO_DONE: usize = 3;
 /// Both sides' own: nothing more of the handshake is awaited, and nothing more at all.
 pub(super) const HANDSHAKE: [usize; 2] = [3, 4];
@@ -55,7 +55,6 @@ impl Session {
 
     /// Takes in bytes of a side that nobody looks into: the heads of records alone tell something.
     pub(crate) fn pass(&mut self, side: usize, mut bytes: &[u8]) {
-        self.follow_server(side);
         while let Some((kind, length)) = self.sides[side].walk.next(&mut bytes) {
             match kind {
                 RECORD_APPLICATION => {
@@ -78,11 +77,25 @@ impl Session {
         }
     }
 
-    /// A client that goes on behind a server's certificate has what it needs.
-    pub(super) fn follow_server(&mut self, side: usize) {
-        if side == 0 && self.progress[1].now() >= HANDSHAKE[1] {
-            self.progress[0].reach(HANDSHAKE[0]);
+    /// Behind the server's certificate nothing more is awaited of either side, unless the server
+    /// asks for the client's with the same bytes.
+    pub(super) fn settle(&mut self, side: usize) {
+        let [client, server] =
+            [0, 1].map(|side: usize| self.sides[side].said.certificate.is_some());
+        if server && (client || !self.asks_client) {
+            self.settled_by.get_or_insert(side);
+            (0..2).for_each(|side| self.progress[side].reach(HANDSHAKE[side]));
         }
+    }
+
+    /// Whose certificate left nothing more to await of either side, where one did.
+    pub(crate) fn settled_by(&self) -> Option<usize> {
+        self.settled_by
+    }
+
+    /// Whether nothing more of the handshake is awaited of either side.
+    pub(super) fn is_settled(&self) -> bool {
+        [0, 1].iter().all(|side| self.progress[*side].now() >= HANDSHAKE[*side])
     }
 
     /// A heartbeat (RFC 6520 s4): one that comes back longer than it went out brings what nobody

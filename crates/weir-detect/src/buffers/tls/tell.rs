@@ -2,7 +2,7 @@
 
 use super::certificate::Certificate;
 use super::hello::Hello;
-use super::{EPOCH, Session};
+use super::{EPOCH, Session, ja4};
 use crate::rule::{MessageField, MessageTest};
 use crate::value::{Object, Value, base64};
 use weir_wire::frame::Time;
@@ -41,30 +41,30 @@ impl Session {
         said.hello.as_ref().map(|it| it.version).or(said.version)
     }
 
-    /// Whether its handshakes are over, or, for who wants it early, the server's certificate came,
+    /// Whether its handshakes are over, or, as Suricata has it, nothing more of them is awaited,
     /// and nobody was told of it.
-    pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
-        let is_certified = early && self.sides[1].said.certificate.is_some();
-        !self.is_told && (is_certified || self.sides.iter().all(|it| it.is_done))
+    pub(crate) fn is_to_be_told(&self, as_suricata: bool) -> bool {
+        let is_over = match as_suricata {
+            true => self.is_settled(),
+            false => self.sides.iter().all(|it| it.is_done),
+        };
+        !self.is_told && is_over
     }
 
-    /// Whether its server has begun.
-    pub(crate) fn is_answered(&self) -> bool {
-        let server = &self.sides[1].said;
-        server.hello.is_some() || server.certificate.is_some()
-    }
-
-    /// What is told of it, once.
-    pub(crate) fn record(&mut self) -> Option<Object> {
-        if std::mem::replace(&mut self.is_told, true) {
+    /// What is told of it, once. Suricata tells of those alone whose server says who it is, or who
+    /// it was.
+    pub(crate) fn record(&mut self, as_suricata: bool) -> Option<Object> {
+        let is_known = self.sides[1].said.certificate.is_some() || self.repeats();
+        if self.is_told || (as_suricata && !is_known) {
             return None;
         }
-        let has_spoken = self.sides.iter().any(|it| it.said.hello.is_some());
-        has_spoken.then(|| self.object(true))
+        self.is_told = true;
+        let has_spoken = as_suricata || self.sides.iter().any(|it| it.said.hello.is_some());
+        has_spoken.then(|| self.object(true, as_suricata))
     }
 
     /// What is known of it; with the certificates themselves or without.
-    pub(crate) fn object(&self, with_certificates: bool) -> Object {
+    pub(crate) fn object(&self, with_certificates: bool, as_suricata: bool) -> Object {
         let mut object = Object::default();
         let [client, server] = [0, 1].map(|side: usize| &self.sides[side].said);
         let [from_client, from_server] = [&client.hello, &server.hello];
@@ -72,7 +72,7 @@ impl Session {
             put_certificate(&mut object, certificate);
             put_list(&mut object, "subjectaltname", &certificate.alternative_names);
         }
-        if self.is_resumed() {
+        if self.is_resumed() || (as_suricata && self.repeats()) {
             object.put("session_resumed", true);
         }
         let name = from_client.as_ref().and_then(|it| it.server_name.as_ref());
@@ -81,6 +81,10 @@ impl Session {
             .put("version", version_name(self.version(1).or(self.version(0)).unwrap_or_default()));
         if with_certificates {
             put_chain(&mut object, &server.chain);
+        }
+        if as_suricata {
+            let of_client = from_client.as_ref().map(|it| &it.ja4_of_suricata);
+            object.put_some("ja4", of_client.map_or(Some(ja4::OF_NOTHING), |it| it.as_deref()));
         }
         if let Some(hello) = from_client {
             object.put("ja3", fingerprint(hello));
@@ -102,14 +106,18 @@ impl Session {
         object
     }
 
-    /// The server took up an earlier session: it answers with its number (RFC 5246 s7.4.1.3), and
-    /// sends no certificate.
+    /// The server took up an earlier session.
     fn is_resumed(&self) -> bool {
+        self.repeats() && self.version(1).is_some_and(|it| it < 0x304)
+    }
+
+    /// The server answers with the number of a session that its client asks for (RFC 5246
+    /// s7.4.1.3), and sends no certificate. Of TLS 1.3 this says nothing (RFC 8446 D.4).
+    fn repeats(&self) -> bool {
         let [client, server] = [0, 1].map(|side: usize| self.sides[side].said.hello.as_ref());
         let sessions = (client.map(|it| &it.session), server.map(|it| &it.session));
         matches!(sessions, (Some(asked), Some(given)) if !given.is_empty() && asked == given)
             && self.sides[1].said.certificate.is_none()
-            && self.version(1).is_some_and(|it| it < 0x304)
     }
 }
 

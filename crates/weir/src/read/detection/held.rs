@@ -183,6 +183,16 @@ impl<W: Write> Look<W> {
         }
         let side = usize::from(to_server != is_own);
         let has_changed = [0, 1].map(|it| transaction.progress[it] != now.progress[it]);
+        let own = usize::from(!to_server);
+        match now.led_by_client {
+            _ if is_own => {}
+            // What brought both further is not acknowledged.
+            Some(by_client) if by_client == to_server && has_changed[own] => return,
+            Some(by_client) if by_client != to_server => {
+                transaction.progress[own] = now.progress[own];
+            }
+            _ => {}
+        }
         transaction.progress[side] = now.progress[side];
         // What of its own side nobody has acknowledged is not told.
         let is_of_side = if is_own { !has_changed[1 - side] } else { has_changed[side] };
