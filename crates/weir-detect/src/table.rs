@@ -221,6 +221,11 @@ impl FlowTable {
         self.entries.get(&self.key(packet).0).is_some_and(|it| detector.is_let_pass(it.slot))
     }
 
+    /// Whether rules see nothing of what comes in a packet's flow from now on.
+    pub fn is_sealed(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        self.entries.get(&self.key(packet).0).is_some_and(|it| detector.is_sealed(it.slot))
+    }
+
     /// Nobody is told of alerts about the packet at hand: they are no alerts of its flow.
     pub fn take_back_alerts(&self, detector: &mut Detector, packet: &Packet<'_>) {
         let slot = self.entries.get(&self.key(packet).0).map(|it| it.slot);

@@ -108,7 +108,12 @@ impl Session {
     /// Whether both sides' beginnings are over, or, for who wants it early, both have said what
     /// they are, and nobody was told of it.
     pub(crate) fn is_to_be_told(&self, early: bool) -> bool {
-        let is_over = |it: &Banner| it.is_told() || (early && it.is_known());
+        let is_over = |it: &Banner| match (early, self.is_strict) {
+            (true, _) => it.is_known() || it.is_told(),
+            // Who wants to know what both offer waits until they encrypt.
+            (false, true) => it.is_encrypted,
+            (false, false) => it.is_told(),
+        };
         let gives_up = self.is_strict && self.has_failed();
         !self.is_told && (gives_up || self.sides.iter().all(is_over))
     }

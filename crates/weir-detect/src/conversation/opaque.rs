@@ -18,7 +18,7 @@ impl Conversation {
 
     /// Whether rules see nothing of the payloads that come. Who waits for acknowledgments knows it
     /// with them.
-    pub(super) fn is_opaque(&self, limits: &Limits) -> bool {
+    pub(crate) fn is_opaque(&self, limits: &Limits) -> bool {
         let is_known = || match (limits.waits_for_acknowledgment, self.opaque_from) {
             (false, _) => true,
             (true, Some((side, end))) => self.streams[side].acknowledged().0 >= end,

@@ -4,7 +4,7 @@ use super::{Detector, Direction, Marks};
 use crate::alert::{FlowView, Text, TextScope};
 use crate::flow::{Flow, FlowSlot, HeardStream, Notes};
 use crate::record::FlowRecord;
-use crate::rule::Buffer;
+use crate::rule::{Buffer, Speaks};
 
 impl Detector {
     /// What rules have noted of a packet's flow, as far as it takes effect, and captured of it
@@ -67,8 +67,20 @@ impl Detector {
 
     /// Whether it was looked for what is spoken in a flow, in vain.
     pub(crate) fn has_failed(&self, slot: FlowSlot) -> bool {
-        let told = self.flows.taken(slot).map(|it| &it.told);
-        told.is_some_and(|it| it.application.is_none() && it.has_failed)
+        let waits = self.evaluator.limits.waits_for_acknowledgment;
+        let is_heard = |flow: &Flow| {
+            let speech = flow.conversation.as_ref().map(|it| it.speech_heard());
+            !waits || speech.is_none_or(|it| it.last == Speaks::Failed)
+        };
+        self.flows
+            .taken(slot)
+            .is_some_and(|it| it.told.application.is_none() && it.told.has_failed && is_heard(it))
+    }
+
+    /// Whether rules see nothing of what comes in a flow from now on, for both sides encrypt.
+    pub(crate) fn is_sealed(&self, slot: FlowSlot) -> bool {
+        let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());
+        conversation.is_some_and(|it| it.is_opaque(&self.evaluator.limits))
     }
 
     /// Whether a rule lets a flow pass.

@@ -211,7 +211,8 @@ fn needs(header: &Header, collected: &Collected) -> (bool, bool) {
                 matches!(step, Step::Content(it)
                     if it.depth.is_some() || it.offset.is_some() || it.starts)
             });
-            (has_place, true)
+            // How much came is asked of each packet as well.
+            (has_place || !collected.stream_sizes.is_empty(), true)
         }
         (protocol, Some(true), Some(_)) if protocol.is_application() => (false, true),
         // Of an operation, whose packets bring it piece by piece.

@@ -89,6 +89,8 @@ struct Look<W> {
     is_inner_condemned: bool,
     /// With the packet at hand its flow is looked at no further, for it is long.
     is_left: bool,
+    /// The same, for it is encrypted.
+    is_bypassed: bool,
     /// The packet at hand is dropped, or would be by who does not only watch.
     is_condemned: bool,
     alerts: Alerts,
@@ -125,6 +127,8 @@ struct Look<W> {
     late_texts: Vec<Text>,
     /// Flows that an exception was made of.
     exceptions: HashMap<u64, (Cause, Option<Exception>)>,
+    /// Connections that are encrypted, and were looked at once more for it.
+    sealed: HashSet<u64>,
     /// The link type that the capture names.
     capture_link: Option<u32>,
     /// Bytes that the sides of connections have sent, where that ends the look at them.
@@ -194,6 +198,7 @@ impl<W: Write> Detection<W> {
             is_inner_dropped: false,
             is_inner_condemned: false,
             is_left: false,
+            is_bypassed: false,
             is_condemned: false,
             alerts: Alerts::new(ALERTS_MAX),
             out,
@@ -216,6 +221,7 @@ impl<W: Write> Detection<W> {
             spoken: None,
             late_texts: Vec::new(),
             exceptions: HashMap::new(),
+            sealed: HashSet::new(),
             capture_link: None,
             sent: HashMap::new(),
             dropped: HashSet::new(),
@@ -346,6 +352,7 @@ impl<W: Write> Look<W> {
         let is_dropped = is_dropped && !is_let_pass;
         self.is_passed = self.detector.is_passed();
         self.is_left = self.bypass_long(layer, &packet);
+        self.is_bypassed = self.is_to_bypass(&packet);
         if !self.held.is_empty() {
             self.answer_held();
             self.acknowledge(layer, &packet, &mut alerts);
@@ -355,7 +362,7 @@ impl<W: Write> Look<W> {
         }
         self.forget_held(&packet);
         self.tell_or_hold(&mut alerts, layer, &packet, decision);
-        (self.is_passed, self.is_left) = (false, false);
+        (self.is_passed, self.is_left, self.is_bypassed) = (false, false, false);
         self.tell_odd(now, layer, &packet);
         self.anomalies(now, layer, &packet);
         self.tell_arp(now, layer);
@@ -462,14 +469,14 @@ impl<W: Write> Look<W> {
             event["alert"]["action"] = "allowed".into();
         }
         // What is told when a flow is over has no packet of its own.
-        let own = match eve::is_piece(&layer.parsed) || layer.source == held::FLOW_TIMEOUT {
+        let own = match eve::is_piece(&layer.parsed) || held::is_made_up(layer) {
             true => &[][..],
             false => layer.parsed.payload(layer.bytes),
         };
         let mut stream = None;
         let id = |it: &FlowView| sink::flow_id(it);
         let known = self.flows.view(&self.detector, packet).as_ref().map(id);
-        if layer.source == held::FLOW_TIMEOUT && known != Some(id(&alert.flow)) {
+        if held::is_made_up(layer) && known != Some(id(&alert.flow)) {
             // Its flow is over, and perhaps another is in its place.
             event.extend(self.noted.clone());
         } else {
@@ -495,7 +502,7 @@ impl<W: Write> Look<W> {
         let is_pass =
             self.is_passed || self.rules.rule(alert.rule).action == weir_detect::Action::Pass;
         event.insert("verdict".into(), self.verdict(fate, is_pass, alerts, layer));
-        if self.is_left {
+        if self.is_left || self.is_bypassed {
             eve::put_bypassed(&mut event);
         }
         self.push(event);

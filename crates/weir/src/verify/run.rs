@@ -534,7 +534,9 @@ fn has_hassh(case: &Case) -> bool {
 fn encryption(case: &Case, how: &str) -> [bool; 2] {
     ["tls", "ssh"].map(|it| {
         let setting = case.setting(&format!("app-layer.protocols.{it}.encryption-handling"));
-        setting.as_deref() == Some(how)
+        let is_left =
+            how == "bypass" && case.is_on(&format!("{PROTOCOLS}.{it}.no-reassemble"), false);
+        is_left || setting.as_deref() == Some(how)
     })
 }
 

@@ -34,6 +34,7 @@ mod read;
 mod top;
 mod verify;
 mod verify_decoding;
+mod verify_parties;
 mod verify_settings;
 mod verify_tagged;
 mod verify_times;

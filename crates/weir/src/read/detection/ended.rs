@@ -130,6 +130,8 @@ impl<W: Write> Look<W> {
         record.is_alerted &= cause != Cause::Midstream || is_seen;
         if policy == Exception::Bypass {
             record.view.bypassed.get_or_insert_default();
+            // As in Suricata, which lets go of what was said.
+            record.transactions = 0;
         }
     }
 
@@ -244,13 +246,18 @@ impl<W: Write> Look<W> {
     }
 
     /// Tells of a message behind the last packet of its flow.
-    pub(super) fn push_late(&mut self, mut event: Event, vlans: Vlans) {
+    pub(super) fn push_late(&mut self, event: Event, vlans: Vlans) {
+        self.push_made_up(event, vlans, FLOW_TIMEOUT);
+    }
+
+    /// Tells of a message with a packet that is made up for it.
+    pub(super) fn push_made_up(&mut self, mut event: Event, vlans: Vlans, source: &str) {
         if !vlans.ids().is_empty() {
             event.insert("vlan".into(), vlans.ids().into());
         }
         // It is told when the flow is found to be over.
         event.insert("timestamp".into(), sink::timestamp(self.last).into());
-        event.insert("pkt_src".into(), FLOW_TIMEOUT.into());
+        event.insert("pkt_src".into(), source.into());
         for (name, noted) in &self.noted {
             event.entry(name.clone()).or_insert_with(|| noted.clone());
         }

@@ -136,18 +136,41 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// Nobody looks further at a connection that is encrypted, where that is asked for.
+    /// Nobody looks further at a connection that is encrypted, where that is asked for. Suricata
+    /// looks once more at what it has of both streams then; of SSH always.
     pub(super) fn bypass_encrypted(&mut self, packet: &Packet<'_>) {
         let [tls, ssh] = self.options.bypasses_encrypted;
-        if !(tls || ssh) || self.exceptions.len() >= HELD_MAX {
+        let as_suricata = self.options.as_suricata.gives_up;
+        let is_wanted = tls || ssh || as_suricata;
+        if !is_wanted || self.exceptions.len().max(self.sealed.len()) >= HELD_MAX {
+            return;
+        }
+        if !self.flows.is_sealed(&self.detector, packet) {
             return;
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
-        let is_wanted = |it| if it == "tls" { tls } else { ssh };
-        if view.encrypted.is_some_and(is_wanted) {
-            let bypass = (Cause::Settled, Some(Exception::Bypass));
-            self.exceptions.entry(sink::flow_id(&view)).or_insert(bypass);
+        let is_tls = view.encrypted == Some("tls");
+        let (id, is_bypassed) = (sink::flow_id(&view), if is_tls { tls } else { ssh });
+        if as_suricata && (is_bypassed || !is_tls) && self.sealed.insert(id) {
+            self.flush(id);
         }
+        if is_bypassed {
+            let bypass = (Cause::Settled, Some(Exception::Bypass));
+            self.exceptions.entry(id).or_insert(bypass);
+            self.flows.leave(&mut self.detector, packet);
+        }
+    }
+
+    /// Whether nobody looks further at a connection from the packet at hand on, for it is
+    /// encrypted.
+    pub(super) fn is_to_bypass(&self, packet: &Packet<'_>) -> bool {
+        let [tls, ssh] = self.options.bypasses_encrypted;
+        let has_room = self.exceptions.len().max(self.sealed.len()) < HELD_MAX;
+        if !(tls || ssh) || !has_room || !self.flows.is_sealed(&self.detector, packet) {
+            return false;
+        }
+        let spoken = self.flows.view(&self.detector, packet).and_then(|it| it.encrypted);
+        spoken.is_some_and(|it| if it == "tls" { tls } else { ssh })
     }
 
     /// Nobody looks further at a connection of which a side has sent more than is looked at, if

@@ -19,6 +19,8 @@ use super::{ALERTS_MAX, HELD_MAX, Held, Look};
 
 /// Suricata's name of what is told when a flow is over.
 pub(super) const FLOW_TIMEOUT: &str = "stream (flow timeout)";
+/// The same of what is told when a connection is encrypted.
+const SEALED: &str = "stream (detect/log)";
 /// Of a flow so much waits that is odd, at most; what is beyond is told at once.
 const ODD_MAX: usize = 1 << 10;
 
@@ -313,7 +315,7 @@ impl<W: Write> Look<W> {
         let held = std::mem::take(&mut self.held).into_values();
         let mut held: Vec<Held> = held.flat_map(|it| self.at_end(it)).collect();
         held.sort_by_key(|it| (it.alert.time, it.alert.rule));
-        held.into_iter().for_each(|it| self.tell_late(it, None));
+        held.into_iter().for_each(|it| self.tell_late(it, None, FLOW_TIMEOUT));
         self.is_passed = false;
     }
 
@@ -322,7 +324,20 @@ impl<W: Write> Look<W> {
         let Some(held) = self.held.remove(&sink::flow_id(over)) else { return };
         self.detector.forget_packet();
         let is_passed = std::mem::take(&mut self.is_passed);
-        self.at_end(held).into_iter().for_each(|it| self.tell_late(it, Some(over)));
+        let held = self.at_end(held).into_iter();
+        held.for_each(|it| self.tell_late(it, Some(over), FLOW_TIMEOUT));
+        self.is_passed = is_passed;
+    }
+
+    /// Tells what waits of a connection that goes on, and that nobody looks into any further.
+    pub(super) fn flush(&mut self, flow: u64) {
+        for event in self.waiting.end(flow) {
+            self.push_made_up(event, self.vlans, SEALED);
+        }
+        let Some(held) = self.held.remove(&flow) else { return };
+        self.detector.forget_packet();
+        let is_passed = std::mem::take(&mut self.is_passed);
+        self.at_end(held).into_iter().for_each(|it| self.tell_late(it, None, SEALED));
         self.is_passed = is_passed;
     }
 
@@ -357,7 +372,7 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
         is_known: bool,
     ) {
-        if layer.source != FLOW_TIMEOUT {
+        if !is_made_up(layer) {
             return eve::put_packet(event, (layer, layer.bytes), self.capture_link);
         }
         let Some(Segment { end, .. }) = Segment::of(layer) else { return };
@@ -371,7 +386,7 @@ impl<W: Write> Look<W> {
     }
 
     /// Tells an alert at the end of its flow, which is known still, or is `over`.
-    fn tell_late(&mut self, held: Held, over: Option<&FlowView>) {
+    fn tell_late(&mut self, held: Held, over: Option<&FlowView>, source: &'static str) {
         let Held { mut alert, bytes, link, parsed, vlans, .. } = held;
         let decoded = Some(Decoded::new(vlans, &[]));
         let (is_rebuilt, is_verified) = (false, true);
@@ -384,7 +399,6 @@ impl<W: Write> Look<W> {
             icrc: None,
             port: None,
         };
-        let source = FLOW_TIMEOUT;
         let layer = Layer {
             bytes: &bytes,
             link,
@@ -407,6 +421,8 @@ impl<W: Write> Look<W> {
                 self.bring_up_to_date(&mut alert, &packet, false);
             }
             self.bring_up_to_date(&mut alert, &packet, true);
+            let spoken = self.flows.application(&self.detector, &packet);
+            alert.application = alert.application.or(spoken);
             self.is_passed = self.flows.take_all_effect(&mut self.detector, &packet);
         }
         alert.time = self.last;
@@ -414,6 +430,11 @@ impl<W: Write> Look<W> {
         self.late_texts = texts_of(std::slice::from_ref(&alert));
         self.alert(&alert, &layer, &packet, fate);
     }
+}
+
+/// Whether it is no packet of the capture: Suricata makes one up for what it tells then.
+pub(super) fn is_made_up(layer: &Layer<'_>) -> bool {
+    matches!(layer.source, FLOW_TIMEOUT | SEALED)
 }
 
 /// What rules captured of the packets that these alerts are about.
