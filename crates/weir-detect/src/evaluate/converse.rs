@@ -67,8 +67,9 @@ impl Evaluator {
             self.refused = progress.refused.or(taken_in.then_some(Unseen::Conflict));
             return progress;
         }
-        // Who only tells hears no more of what a rule would drop.
-        let is_over = flow.blocked_by.is_some() && self.limits.as_suricata.only_tells;
+        // Who only tells hears no more of what a rule would drop, nor of what is left alone.
+        let is_blocked = flow.blocked_by.is_some() && self.limits.as_suricata.only_tells;
+        let is_over = is_blocked || flow.told.is_left;
         if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() || is_over {
             return Progress::default();
         }

@@ -24,7 +24,7 @@ pub(crate) struct RecordState {
     pub(crate) is_alerted: bool,
     /// Nothing is told of it.
     pub(crate) is_untold: bool,
-    /// Its connection is followed no further.
+    /// Its connection is followed no further, nor what its datagrams say.
     pub(crate) is_left: bool,
     pub(crate) application: Option<&'static str>,
     /// Transactions that were looked at.

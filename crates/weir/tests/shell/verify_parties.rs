@@ -190,3 +190,45 @@ fn how_much_came_is_asked_of_each_packet_too() {
     let [first, second] = [at(6), at(8)];
     assert_told("sizes", said, rules, "", &[(&at(4), 0), (&first, 1), (&second, 1)]);
 }
+
+#[test]
+fn streams_of_ssh_are_looked_at_once_more_when_both_sides_encrypt() {
+    let keys = "\\x00\\x00\\x00\\x06\\x04\\x15abcd\n";
+    let said = format!(
+        "tcp 22\n> SSH-2.0-a\\r\\n\n< SSH-2.0-b\\r\\n\n> {keys}< {keys}> sealed\n< sealed\n"
+    );
+    let rules = "alert tcp-stream any any -> any any (content:\"abcd\"; sid:1;)\n\
+                 alert tcp-stream any any -> any any (content:\"SSH\"; sid:2;)\n";
+    let made_up = "event_type: alert, alert.signature_id: 1, pkt_src: stream (detect/log)";
+    let each = |sid: u32| format!("event_type: alert, alert.signature_id: {sid}");
+    let wanted = [(made_up, 2), (&each(1), 2), (&each(2), 2)];
+    assert_told("flushed", &said, rules, "", &wanted);
+}
+
+#[test]
+fn what_is_encrypted_is_left_alone_where_settings_say_so() {
+    let bypassed = "event_type: flow, app_proto: tls, flow.bypass: local, tcp.state: established";
+    for how in ["encryption-handling: bypass", "no-reassemble: yes"] {
+        let more = format!("app-layer: {{protocols: {{tls: {{{how}}}}}}}\n");
+        let wanted = [(bypassed, 1), ("event_type: flow, has-key: flow.tx_cnt", 0)];
+        assert_told("left-alone", &with_data(), "", &more, &wanted);
+    }
+    let plain = "event_type: flow, flow.tx_cnt: 1, tcp.state: closed";
+    assert_told("not-left-alone", &with_data(), "", "", &[(plain, 1)]);
+}
+
+/// A conversation in which the server, too, sends something encrypted.
+fn with_data() -> String {
+    format!("{CERTIFIED}{}{}", line('<', &DATA), line('>', &DATA))
+}
+
+#[test]
+fn datagrams_behind_one_that_cannot_be_read_are_left_alone_where_settings_say_so() {
+    let head = "Via: SIP/2.0/UDP 192.0.2.1:5060\\r\\nCall-ID: 1\\r\\nCSeq: 1 OPTIONS\\r\\n\\r\\n\n";
+    let request = format!("OPTIONS sip:a@b SIP/2.0\\r\\n{head}");
+    let answer = format!("SIP/2.0 200 OK\\r\\n{head}");
+    let said = format!("udp 5060\n> {request}< {answer}< {request}> {request}< {answer}");
+    let more = "app-layer:\n  error-policy: bypass\n  protocols:\n    sip: {enabled: yes}\n";
+    let bypassed = "event_type: flow, app_proto: sip, flow.bypass: local";
+    assert_told("unreadable-sip", &said, "", more, &[("event_type: sip", 2), (bypassed, 1)]);
+}

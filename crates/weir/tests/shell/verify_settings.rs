@@ -232,3 +232,55 @@ fn a_test_whose_rules_do_not_run_says_so_and_a_command_of_another_program_is_ski
     let report = verified(folder.path());
     assert_eq!(report["skipped"], 1, "{report:#}");
 }
+
+#[test]
+fn what_settings_switch_off_is_not_told_and_files_are_kept_where_they_say_so() {
+    let told = |types: &str, wanted: &str| {
+        let yaml = format!(
+            "outputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [{types}]}}\n"
+        );
+        let test = format!("args: [-k none]\nchecks:\n{wanted}");
+        let said = POST.replace("200 OK\\r\\n", "206 OK\\r\\nContent-Range: bytes 9-5/10\\r\\n");
+        failures("switched", &said, "", &yaml, &test)
+    };
+    let none: &[Value] = &[];
+    for kind in ["anomaly", "flow", "netflow"] {
+        let count =
+            |count: u32| format!("  - filter: {{count: {count}, match: {{event_type: {kind}}}}}\n");
+        assert_eq!(told(&format!("{{{kind}: {{enabled: no}}}}"), &count(0)), none, "{kind}");
+        let is_on = if kind == "netflow" { 2 } else { 1 };
+        assert_eq!(told(&format!("{{{kind}: {{enabled: yes}}}}"), &count(is_on)), none, "{kind}");
+    }
+    let kept = "  - filter: {count: 2, match: {event_type: fileinfo, fileinfo.storing: true}}\n";
+    assert_eq!(told("{files: {force-filestore: yes}}", kept), none);
+}
+
+/// How many transactions of a conversation are of these kinds.
+const KINDS_OF_SMB: [(&str, u32); 10] = [
+    ("file", 2),
+    ("tree_connect", 2),
+    ("negotiate", 1),
+    ("dcerpc", 2),
+    ("create", 5),
+    ("session_setup", 1),
+    ("generic", 5),
+    ("rename", 0),
+    ("file, ioctl", 2),
+    ("all", 18),
+];
+
+#[test]
+fn transactions_of_smb_are_told_by_their_kinds() {
+    let said = include_str!("../../../../testdata/applications/smb.txt");
+    for (kinds, count) in KINDS_OF_SMB {
+        let yaml = format!(
+            "outputs:\n  - eve-log: {{enabled: yes, filename: eve.json, types: [{{smb: {{types: \
+             [{kinds}]}}}}]}}\napp-layer: {{protocols: {{smb: {{enabled: yes}}}}}}\n"
+        );
+        let test = format!(
+            "args: [-k none]\nchecks:\n  - filter: {{count: {count}, match: {{event_type: \
+             smb}}}}\n"
+        );
+        assert_eq!(failures("kinds", said, "", &yaml, &test), Vec::<Value>::new(), "{kinds}");
+    }
+}

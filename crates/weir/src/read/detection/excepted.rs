@@ -111,6 +111,10 @@ impl<W: Write> Look<W> {
         if self.detector.parser_error().is_some() {
             self.anomalies(now, layer, packet);
         }
+        // Of TCP it is another matter: who follows it tells how it ends.
+        if fate == Fate::Bypassed && !matches!(layer.parsed.transport, Transport::Tcp { .. }) {
+            self.flows.leave(&mut self.detector, packet);
+        }
         self.tell_unseen(now, layer, packet, fate);
         self.ended();
     }
