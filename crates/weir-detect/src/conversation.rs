@@ -637,8 +637,7 @@ impl Conversation {
                 // Nobody has looked at units of it.
                 heard.said = before.said;
                 if side == 1 {
-                    let messages = before.messages.into_iter();
-                    self.late = messages.filter(MessageUpdate::is_kept).collect();
+                    self.keep_late(before.messages);
                 }
             }
         }

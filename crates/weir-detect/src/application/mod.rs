@@ -69,6 +69,11 @@ pub(crate) trait Parser: Debug + Send + HeapSize {
     /// The flow ends: what was not told yet.
     fn end(&mut self, _said: &mut Said) {}
 
+    /// Whether a stream that is looked at in chunks is to be looked at with what came last.
+    fn asks_for_look(&self) -> bool {
+        false
+    }
+
     /// Whether from here on TLS is spoken.
     fn becomes_tls(&self) -> bool {
         false

@@ -62,6 +62,8 @@ pub(crate) struct Rfb {
     /// A text was longer than is usual.
     is_long: bool,
     is_told: bool,
+    /// What came last was part of the handshake.
+    is_beginning: bool,
 }
 heap_size!(Rfb { held, challenge, response, reason });
 
@@ -75,7 +77,8 @@ struct Display {
 
 impl Parser for Rfb {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        if self.next == Next::Over {
+        self.is_beginning = self.next != Next::Over;
+        if !self.is_beginning {
             return;
         }
         self.held[side].add(bytes);
@@ -104,6 +107,10 @@ impl Parser for Rfb {
             said.has_failed = true;
             self.next = Next::Over;
         }
+    }
+
+    fn asks_for_look(&self) -> bool {
+        self.is_beginning
     }
 
     fn end(&mut self, said: &mut Said) {

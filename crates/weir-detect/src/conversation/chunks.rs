@@ -8,12 +8,13 @@ use super::{Application, Conversation};
 const CHUNK_LEN: u64 = 2560;
 /// Applications whose streams Suricata looks at in chunks although it knows them, and the sides of
 /// which it does: the client's first. That of HTTP asks for a look at the end of a message, that of
-/// SSH behind its banner, the others never.
-const IN_CHUNKS: [(&str, [bool; 2]); 7] = [
+/// SSH behind its banner, that of RFB with each part of its handshake, the others never.
+const IN_CHUNKS: [(&str, [bool; 2]); 8] = [
     ("ftp", [true; 2]),
     ("smb", [true; 2]),
     ("http", [true; 2]),
     ("ssh", [true; 2]),
+    ("rfb", [true; 2]),
     ("modbus", [true, false]),
     ("nfs", [true, false]),
     ("mqtt", [false, true]),
@@ -68,6 +69,7 @@ impl Conversation {
     pub(crate) fn note_message_end(&mut self, side: usize) {
         let has_ended = match &self.application {
             Application::Ssh(session) => session.has_greeted_alone(side),
+            Application::Other(_, Some(parser)) => parser.asks_for_look(),
             _ => self.is_between_messages(side),
         };
         if has_ended {

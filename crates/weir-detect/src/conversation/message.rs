@@ -29,7 +29,7 @@ pub(crate) enum MessageUpdate {
 
 impl MessageUpdate {
     /// Whether what it is about stays to be looked at.
-    pub(super) fn is_kept(&self) -> bool {
+    fn is_kept(&self) -> bool {
         matches!(self, Self::Http(_) | Self::Tls | Self::Ssh)
     }
 }
@@ -38,6 +38,12 @@ impl MessageUpdate {
 const LATER_MAX: usize = 64;
 
 impl Conversation {
+    /// Keeps what the client has said for its next packet.
+    pub(super) fn keep_late(&mut self, mut messages: Vec<MessageUpdate>) {
+        messages.retain(MessageUpdate::is_kept);
+        self.late = messages;
+    }
+
     /// Keeps units for the next packet of a side; of too many the first.
     pub(super) fn put_off(&mut self, side: usize, mut units: Vec<Unit>) {
         units.truncate(LATER_MAX - self.later[side].len());

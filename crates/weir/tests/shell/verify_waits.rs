@@ -181,3 +181,30 @@ fn flows_name_the_addresses_that_their_frames_had() {
     let wanted = [(&*of("dest_port"), 1), (&*of("src_port"), 0)];
     assert_said("ethernet", "udp 5353\n> a\n< b\n", "", &yaml, &wanted);
 }
+
+#[test]
+fn alerts_that_waited_and_those_of_the_packet_that_tells_them_share_its_room() {
+    let rules = "alert tcp any any -> any any (flow:established,to_server; sid:1;)\n\
+                 alert http any any -> any any (http.uri; content:\"/x\"; sid:2;)\n";
+    let of = |sid: u32| format!("event_type: alert, alert.signature_id: {sid}");
+    let few = format!("{EVE}packet-alert-max: 1\n");
+    assert_said("room", IN_TWO, rules, &few, &[(&of(2), 0)]);
+    let more = format!("{EVE}packet-alert-max: 2\n");
+    assert_said("more-room", IN_TWO, rules, &more, &[(&of(2), 1)]);
+}
+
+#[test]
+fn behind_its_handshake_streams_of_rfb_are_looked_at_in_chunks() {
+    let server = format!("\\x04\\x00\\x03\\x00{}\\x00\\x00\\x00\\x01a\n", "\\x01".repeat(16));
+    let said = format!(
+        "tcp 5900\n< RFB 003.008\\n\n> RFB 003.008\\n\n< \\x01\\x01\n> \\x01\n\
+         < \\x00\\x00\\x00\\x00\n> \\x01\n< {server}< picture\n> key\n"
+    );
+    let rules = "alert tcp-stream any any -> any any (content:\"picture\"; sid:1;)\n\
+                 alert tcp-stream any any -> any any (content:\"RFB\"; sid:2;)\n";
+    let each = |sid: u32, at: &str| format!("event_type: alert, alert.signature_id: {sid}{at}");
+    // When the client closes.
+    let wanted = [(each(1, ", pcap_cnt: 23"), 1), (each(2, ", pcap_cnt: 7"), 1), (each(2, ""), 2)];
+    let wanted: Vec<(&str, u32)> = wanted.iter().map(|it| (it.0.as_str(), it.1)).collect();
+    assert_said("chunks-of-rfb", &said, rules, EVE, &wanted);
+}

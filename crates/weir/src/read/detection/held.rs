@@ -87,6 +87,23 @@ impl<W: Write> Look<W> {
         }
     }
 
+    /// The same of alerts that have waited, and of those that the packet itself brings.
+    fn cut_together(&mut self, told: &mut Vec<Alert>, alerts: &mut Vec<Alert>) {
+        let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
+        let waits = self.options.waits && !self.detector.is_heard_out();
+        let is_told = |it: &&Alert| !(waits && it.is_stream);
+        let own = alerts.iter().filter(is_told);
+        let mut rules: Vec<_> = told.iter().chain(own).map(|it| it.rule).collect();
+        if rules.len() > most {
+            rules.sort_unstable();
+            (most..rules.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
+            let last = most.checked_sub(1).map(|it| rules[it]);
+            let has_room = |it: &Alert| last.is_some_and(|last| it.rule <= last);
+            told.retain(has_room);
+            alerts.retain(|it| has_room(it) || !is_told(&it));
+        }
+    }
+
     /// A packet of a flow of which alerts wait: those about what was acknowledged are told with
     /// the sender's next packet, which `alerts` are about; each rule once.
     pub(super) fn acknowledge(
@@ -139,7 +156,7 @@ impl<W: Write> Look<W> {
         alerts.retain(|it| it.is_stream || !seen.contains(&(it.rule, it.is_other_way)));
         let passed_by = self.detector.passed_by();
         told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
-        self.cut(&mut told);
+        self.cut_together(&mut told, alerts);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet, false));
         self.late_texts = texts_of(&told);
         if told.is_empty() {
