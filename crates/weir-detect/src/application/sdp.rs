@@ -38,7 +38,7 @@ pub(super) fn is_foreign(body: &[u8]) -> bool {
     let is_plain = |it: &u8| it.is_ascii_alphanumeric() || *it == b' ';
     let is_odd = |it: &[u8]| it.strip_prefix(b"s=").is_some_and(|it| !it.iter().all(is_plain));
     let lacks = |it: &[u8]| !lines().any(|line| line.starts_with(it));
-    !lines().next().is_some_and(|it| it == b"v=0")
+    lines().next().is_none_or(|it| it != b"v=0")
         || [&b"o="[..], b"s=", b"t="].into_iter().any(lacks)
         || lines().any(is_odd)
 }
