@@ -67,10 +67,8 @@ impl Evaluator {
             self.refused = progress.refused.or(taken_in.then_some(Unseen::Conflict));
             return progress;
         }
-        // Who only tells hears no more of what a rule would drop, nor of what is left alone.
-        let is_blocked = flow.blocked_by.is_some() && self.limits.as_suricata.only_tells;
-        let is_over = is_blocked || flow.told.is_left;
-        if !view.is_of(Protocol::Udp) || view.parsed.fault.is_some() || is_over {
+        if self.is_heard_no_more(flow) || !view.is_of(Protocol::Udp) || view.parsed.fault.is_some()
+        {
             return Progress::default();
         }
         let mut progress = Progress::default();
@@ -88,6 +86,12 @@ impl Evaluator {
             frame::of_datagram(protocol, direction.index(), view.payload, &mut progress.frames);
         }
         progress
+    }
+
+    /// Who only tells hears no more of what a rule would drop, nor anybody of what is left alone.
+    fn is_heard_no_more(&self, flow: &Flow) -> bool {
+        let is_blocked = self.limits.as_suricata.only_tells && flow.blocked_by.is_some();
+        is_blocked || flow.told.is_left
     }
 
     /// Whether a datagram is one of DNS, by its ports.

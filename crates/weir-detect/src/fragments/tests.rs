@@ -58,8 +58,8 @@ fn systems_differ_in_what_they_believe() {
     let before = b"bbbbbbbbbbbbbbbbaaaaaaaacccccccc";
     assert_eq!(overlapped(Policy::Bsd, 8, 0), before);
     assert_eq!(overlapped(Policy::Linux, 8, 0), before);
-    // As Suricata 8.0.7 was seen to believe the first or the second: one that begins before it, with
-    // it and behind it, each ending before it, with it and behind it.
+    // As Suricata 8.0.7 was seen to believe the first or the second: one that begins before it,
+    // with it and behind it, each ending before it, with it and behind it.
     let seconds = [2, 4, 5].map(|start| [6, 8, 10].map(|end| (start, end)));
     for (policy, row) in [
         (Policy::Bsd, "222111111"),

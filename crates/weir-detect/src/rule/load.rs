@@ -201,24 +201,21 @@ impl RuleSet {
                 report.refused.extend(refused.map(refusal));
             }
         }
-        let rules = gathered.rules;
-        let mut rules: Vec<Rule> = rules.into_iter().flatten().collect();
+        let mut rules: Vec<Rule> = gathered.rules.into_iter().flatten().collect();
         report.runnable = rules.len() as u64;
         if options.ignores_checksums {
             rules.retain(|it| !it.finds_wrong_checksums());
         }
-        for source in &options.filters {
-            filters::apply(source, &mut context.groups, &mut rules, &mut report);
-        }
+        let mut apply = |it| filters::apply(it, &mut context.groups, &mut rules, &mut report);
+        options.filters.iter().for_each(&mut apply);
         let unset = unset_bits(&rules);
         let actions = options.order.unwrap_or(Action::ORDER);
         rules.sort_by_key(|rule| order(rule, &actions));
         let mut rules = RuleSet::compile(rules, options.classes.descriptions.clone())?;
         let names = context.bits.into_names();
-        let named = |(bit, sid): (u32, u32)| (names.get(bit as usize), sid);
-        report.idle.extend(unset.into_iter().map(named).map(|(bit, sid)| {
-            let bit = bit.map_or("", String::as_str);
-            format!("rule {sid} asks for the flow bit `{bit}`, which no rule sets")
+        report.idle.extend(unset.into_iter().filter_map(|(bit, sid)| {
+            let bit = names.get(bit as usize)?;
+            Some(format!("rule {sid} asks for the flow bit `{bit}`, which no rule sets"))
         }));
         rules.name_bits(names);
         rules.set_watches(watches);

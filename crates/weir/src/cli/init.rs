@@ -159,7 +159,9 @@ fn configuration(args: &InitArgs, machine: &Machine, host: &Link, wire: &Link) -
         quoted(&wire.name),
         wire.mtu_bytes,
     );
-    text.push_str("default = \"drop\"      # what no peer protects; \"forward\" lets it pass, if [rules] do\n");
+    text.push_str(
+        "default = \"drop\"      # what no peer protects; \"forward\" lets it by, if [rules] do\n",
+    );
     let fits = ROCE_MTUS.iter().find(|it| **it + OVERHEAD_BYTES <= wire.mtu_bytes);
     match fits {
         Some(bytes) => {

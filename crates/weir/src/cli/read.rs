@@ -72,8 +72,8 @@ pub struct ReadArgs {
     #[arg(long, value_name = "PATH", requires = "eve")]
     #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub rules: Vec<PathBuf>,
-    /// Write the alerts there, and flows, anomalies and what is spoken, as EVE JSON; `-` is standard
-    /// output. Without --rules there are no alerts
+    /// Write the alerts there, and flows, anomalies and what is spoken, as EVE JSON; `-` is
+    /// standard output. Without --rules there are no alerts
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["export", "csv", "flows", "conversations"])]
     pub eve: Option<PathBuf>,

@@ -28,7 +28,8 @@ Examples:
 
 Exit codes:
   0  every test passed, or is not for us; with --beside, both ran and nothing differs
-  1  some failed, there are none, or Ctrl-C ended it; with --beside, something differs or nothing was compared
+  1  some failed, there are none, or Ctrl-C ended it; with --beside, something differs or nothing
+     was compared
   2  the command line is wrong";
 
 /// Differences of a test that are printed.

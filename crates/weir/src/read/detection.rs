@@ -168,9 +168,8 @@ impl<W: Write> Detection<W> {
             detector.keep_what_rules_see();
         }
         // Every unit of every connection: for who names them alone.
-        if options.events.applications.names("frame") {
-            detector.keep_frames();
-        }
+        let has_frames = options.events.applications.names("frame");
+        has_frames.then(|| detector.keep_frames());
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
         let datasets = options.datasets.clone().map(|folder| {
@@ -457,16 +456,8 @@ impl<W: Write> Look<W> {
             flow.retain(|name, _| !matches!(name.as_str(), "src_port" | "dest_port"));
         }
         eve::describe(&mut event, self.seen.packets, layer);
-        if alert.is_rated {
-            // As by Suricata: what becomes of the packet, or would.
-            let action = if self.is_condemned { "blocked" } else { "allowed" };
+        if let Some(action) = self.action(alert) {
             event["alert"]["action"] = action.into();
-        } else if self.rules.rule(alert.rule).answered.is_some() && alert.blocked != Blocked::Would
-        {
-            // Who watches alone drops nothing, and answers all the same.
-            event["alert"]["action"] = "blocked".into();
-        } else if !self.options.is_inline {
-            event["alert"]["action"] = "allowed".into();
         }
         // What is told when a flow is over has no packet of its own.
         let own = match eve::is_piece(&layer.parsed) || held::is_made_up(layer) {
@@ -508,6 +499,18 @@ impl<W: Write> Look<W> {
         self.push(event);
         self.seen.alerts += 1;
         self.count("detect.alert");
+    }
+
+    /// What an alert says of its packet, where that is not what its rule says.
+    fn action(&self, alert: &Alert) -> Option<&'static str> {
+        let is_answered = self.rules.rule(alert.rule).answered.is_some();
+        match alert.is_rated {
+            // As by Suricata: what becomes of the packet, or would.
+            true => Some(if self.is_condemned { "blocked" } else { "allowed" }),
+            // Who watches alone drops nothing, and answers all the same.
+            false if is_answered && alert.blocked != Blocked::Would => Some("blocked"),
+            false => (!self.options.is_inline).then_some("allowed"),
+        }
     }
 
     /// The event of what is odd, if it is to be told.

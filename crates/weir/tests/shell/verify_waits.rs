@@ -161,9 +161,8 @@ fn bytes_that_are_others_in_the_end_take_back_what_is_told_of_them_alone() {
 #[test]
 fn who_watches_hears_no_more_of_a_flow_that_a_rule_would_drop() {
     let question = |name: char| {
-        format!(
-            "> \\x00\\x01\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x01{name}\\x00\\x00\\x01\\x00\\x01\n"
-        )
+        let head = "\\x00\\x01\\x01\\x00\\x00\\x01".to_owned() + &"\\x00".repeat(6);
+        format!("> {head}\\x01{name}\\x00\\x00\\x01\\x00\\x01\n")
     };
     let said = format!("udp 53\n{}{}", question('a'), question('b'));
     let yaml = EVE.replace("http, flow", "dns, flow");

@@ -429,7 +429,8 @@ impl Half {
         }
     }
 
-    /// Whether its file ended where no more of it is kept, which Suricata hears with the next piece.
+    /// Whether its file ended where no more of it is kept, which Suricata hears with the next
+    /// piece.
     pub(super) fn is_file_cut(&self) -> bool {
         self.is_cut_there && self.was_full && !self.is_complete
     }
