@@ -87,7 +87,7 @@ fn shift_payload(bytes: &[u8], parsed: &mut Parsed, [kind, code]: [u8; 2]) {
     } else if end < start + 8 {
         from = end;
     }
-    parsed.payload_offset = from as u16;
+    parsed.payload_offset = from.try_into().unwrap_or(u16::MAX);
 }
 
 /// Layers that Suricata counts up to a packet's addresses (`decoder.max-layers`), `labels` of MPLS
