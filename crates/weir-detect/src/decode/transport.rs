@@ -76,7 +76,7 @@ impl Walk {
             3 => 0..=15,
             5 => 0..=3,
             11 => 0..=1,
-            // A router that does not route common traffic says 16 (RFC 3344).
+            // Suricata takes any, as 16 of a router that does not route common traffic (RFC 3344).
             9 => 0..=255,
             0 | 4 | 8 | 12..=18 => 0..=0,
             _ => return self.0.push(Event::Icmpv4UnknownType),

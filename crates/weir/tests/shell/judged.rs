@@ -28,7 +28,7 @@ use wire::{
 };
 
 /// The systems that `host-os-policy` names, of servers at 192.0.2.1, .2 and so on.
-const SYSTEMS: [&str; 13] = [
+pub(crate) const SYSTEMS: [&str; 13] = [
     "bsd",
     "bsd-right",
     "old-linux",

@@ -13,24 +13,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::applications::{suricata_in, write_capture_every};
+use crate::judged::SYSTEMS;
 use crate::verify::verified;
-
-/// Receivers; each is a server with an address of its own.
-const SYSTEMS: [&str; 13] = [
-    "bsd",
-    "bsd-right",
-    "old-linux",
-    "linux",
-    "old-solaris",
-    "solaris",
-    "hpux10",
-    "hpux11",
-    "irix",
-    "macos",
-    "vista",
-    "windows",
-    "windows2k3",
-];
 
 /// Where the segments of each stream begin and end, in the order in which they come. What none of
 /// them has comes behind them, as dots.

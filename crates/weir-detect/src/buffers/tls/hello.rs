@@ -66,9 +66,8 @@ impl Hello {
         hello.ja3 = if is_client { ja3::of_client(bytes) } else { ja3::of_server(bytes) }
             .unwrap_or_default();
         if is_client {
-            let [ja4, of_suricata] = ja4::of_client(bytes).unwrap_or_default();
-            hello.ja4_of_suricata = (ja4 != of_suricata).then_some(of_suricata);
-            hello.ja4 = ja4.into_bytes();
+            let (ja4, of_suricata) = ja4::of_client(bytes).unwrap_or_default();
+            (hello.ja4, hello.ja4_of_suricata) = (ja4.into_bytes(), of_suricata);
         }
         hello
     }

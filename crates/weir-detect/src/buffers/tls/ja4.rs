@@ -25,8 +25,8 @@ const SHOWN: usize = 12;
 /// What Suricata tells where no hello was seen.
 pub(super) const OF_NOTHING: &str = "t00i000000_e3b0c44298fc_d2e2adf7177b";
 
-/// Of a ClientHello; and what Suricata makes of it, which digests empty lists too.
-pub(super) fn of_client(hello: &[u8]) -> Option<[String; 2]> {
+/// Of a ClientHello; and what Suricata makes of it, which digests empty lists too, where one is.
+pub(super) fn of_client(hello: &[u8]) -> Option<(String, Option<String>)> {
     let (version, rest) = hello.split_at_checked(2)?;
     let (_session, rest) = counted(rest.get(32..)?, 1)?;
     let (suites, rest) = counted(rest, 2)?;
@@ -71,8 +71,12 @@ pub(super) fn of_client(hello: &[u8]) -> Option<[String; 2]> {
         "" => extensions.clone(),
         some => format!("{extensions}_{some}"),
     };
-    let of_suricata = [digested(&suites), digested(&format!("{extensions}_{algorithms}"))];
-    Some([[shown(&suites), shown(&both)], of_suricata].map(|[a, b]| format!("{head}_{a}_{b}")))
+    let of_suricata =
+        [&suites, &extensions, &algorithms].iter().any(|it| it.is_empty()).then(|| {
+            let both = digested(&format!("{extensions}_{algorithms}"));
+            format!("{head}_{}_{both}", digested(&suites))
+        });
+    Some((format!("{head}_{}_{}", shown(&suites), shown(&both)), of_suricata))
 }
 
 fn extensions(bytes: &[u8]) -> Vec<(u16, &[u8])> {
@@ -150,9 +154,10 @@ mod tests {
         let one = hello(&[name, alpn, versions, groups]);
         assert_eq!(one, hello(&[groups, versions, alpn, name]));
         // The digests are of `1301,1302` and `000a,002b`, by sha256sum.
-        assert_eq!(one[0], "t13d0204h2_62ed6f6ca7ad_b0ac53b37fa7");
-        assert_eq!(hello(&[])[0], "t12i020000_62ed6f6ca7ad_000000000000");
+        assert_eq!(one.0, "t13d0204h2_62ed6f6ca7ad_b0ac53b37fa7");
+        assert_eq!(hello(&[]).0, "t12i020000_62ed6f6ca7ad_000000000000");
         // Suricata 8.0.7 digests a list that is empty, and the line between the two.
-        assert_eq!(hello(&[])[1], "t12i020000_62ed6f6ca7ad_d2e2adf7177b");
+        let of_suricata = hello(&[]).1;
+        assert_eq!(of_suricata.as_deref(), Some("t12i020000_62ed6f6ca7ad_d2e2adf7177b"));
     }
 }

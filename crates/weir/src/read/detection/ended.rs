@@ -47,6 +47,7 @@ impl<W: Write> Look<W> {
         let id = sink::flow_id(&record.view);
         self.noted = record.marks.as_deref().cloned().map(eve::noted).unwrap_or_default();
         self.sent.remove(&id);
+        self.sealed.remove(&id);
         let macs = self.macs.end(id);
         self.tell_held_of(&record.view);
         self.tell_odd_late(id, record.vlans);
