@@ -249,7 +249,8 @@ fn leave_standing(lab: &mut Lab, gateways: Gateways, options: &Options) -> Resul
     let link = screen::open(lab, options)?;
     gateways.detach();
     lab.keep();
-    let around = how_to_look_around(lab, &options.program, Given { access: true, rules: true });
+    let given = Given { access: true, rules: true, shipped_rules: false };
+    let around = how_to_look_around(lab, &options.program, given);
     Ok(format!("{around}\n\nsee it in a browser on this machine:\n  {link}"))
 }
 

@@ -131,9 +131,10 @@ impl Text {
         Ok(())
     }
 
-    /// These rules are to tell what they would drop, and to drop nothing.
-    pub fn try_rules(&mut self, sids: BTreeSet<u32>) {
-        self.options.would_drop = sids;
+    /// Rules, by their numbers, that are to tell what they would drop and to drop nothing; and
+    /// those that are not to run.
+    pub fn choose(&mut self, would_drop: BTreeSet<u32>, disabled: BTreeSet<u32>) {
+        (self.options.would_drop, self.options.disabled) = (would_drop, disabled);
     }
 
     /// Whether no rule is to find a checksum wrong.
@@ -144,10 +145,11 @@ impl Text {
     /// A number that other files give another one: theirs count that stand there to be read, and
     /// not what rules themselves keep.
     pub fn digest(&self) -> u64 {
-        let LoadOptions { classes, filters, files, reputation, would_drop, .. } = &self.options;
+        let LoadOptions { classes, filters, files, reputation, .. } = &self.options;
+        let LoadOptions { would_drop, disabled, .. } = &self.options;
         let mut hasher = DefaultHasher::new();
         (&self.sources, &self.variables, classes, filters).hash(&mut hasher);
-        (files, reputation, would_drop).hash(&mut hasher);
+        (files, reputation, would_drop, disabled).hash(&mut hasher);
         hasher.finish()
     }
 

@@ -48,6 +48,8 @@ pub struct LoadOptions {
     pub order: Option<[Action; 4]>,
     /// Numbers of rules that tell what they would drop, and drop nothing.
     pub would_drop: BTreeSet<u32>,
+    /// Numbers of rules that are taken as commented out.
+    pub disabled: BTreeSet<u32>,
     /// Checksums are not looked at (captures of machines whose adapters compute them): no rule
     /// finds one wrong.
     pub ignores_checksums: bool,
@@ -179,28 +181,8 @@ impl RuleSet {
                 report.unused.push(refusal((place, None, Refused::new("dataset", why))));
             }
         }
-        let mut gathered = Gathered::default();
         let mut watches = Vec::new();
-        for source in sources {
-            for line in syntax::lines(&source.text) {
-                report.rules += 1;
-                if line.is_disabled {
-                    continue;
-                }
-                report.enabled += 1;
-                let result = read(&line, &mut context, gathered.rules.len())
-                    .and_then(|rule| watched(rule, &mut watches));
-                let place = (source.name.as_str(), line.number);
-                let refused = match result {
-                    Ok(mut rule) => {
-                        rule.is_tried = options.would_drop.contains(&rule.sid);
-                        gathered.add(rule, place)
-                    }
-                    Err(why) => Some((place, sid_of(&line.text), why)),
-                };
-                report.refused.extend(refused.map(refusal));
-            }
-        }
+        let gathered = gather(sources, &mut context, options, &mut watches, &mut report);
         let mut rules: Vec<Rule> = gathered.rules.into_iter().flatten().collect();
         report.runnable = rules.len() as u64;
         if options.ignores_checksums {
@@ -224,6 +206,45 @@ impl RuleSet {
         rules.set_hosts(variables.hosts.clone());
         Ok(Loaded { rules, report })
     }
+}
+
+/// Reads the rules of all sources, counts them and says which are refused.
+fn gather<'a>(
+    sources: &'a [RuleSource],
+    context: &mut Context<'_>,
+    options: &LoadOptions,
+    watches: &mut Vec<Watch>,
+    report: &mut LoadReport,
+) -> Gathered<'a> {
+    let mut gathered = Gathered::default();
+    let mut disabled = BTreeSet::new();
+    for source in sources {
+        for line in syntax::lines(&source.text) {
+            report.rules += 1;
+            if line.is_disabled {
+                continue;
+            }
+            let result = read(&line, context, gathered.rules.len());
+            let sid = result.as_ref().map_or_else(|_| sid_of(&line.text), |rule| Some(rule.sid));
+            if let Some(sid) = sid.filter(|it| options.disabled.contains(it)) {
+                disabled.insert(sid);
+                continue;
+            }
+            report.enabled += 1;
+            let place = (source.name.as_str(), line.number);
+            let refused = match result.and_then(|rule| watched(rule, watches)) {
+                Ok(mut rule) => {
+                    rule.is_tried = options.would_drop.contains(&rule.sid);
+                    gathered.add(rule, place)
+                }
+                Err(why) => Some((place, sid, why)),
+            };
+            report.refused.extend(refused.map(refusal));
+        }
+    }
+    let absent = options.disabled.difference(&disabled);
+    report.idle.extend(absent.map(|sid| format!("disable: there is no rule {sid}")));
+    gathered
 }
 
 /// Flow bits that rules ask for and none sets, each with the first rule that does.

@@ -2,7 +2,7 @@
 
 use weir_detect::headers::NetworkFields;
 use weir_detect::hosts::System;
-use weir_detect::{Decision, LoadOptions, RuleIndex};
+use weir_detect::{Decision, LoadOptions, RuleIndex, RuleSet, RuleSource, Variables};
 
 use crate::bench::{Bench, refused};
 
@@ -312,6 +312,23 @@ fn a_rule_that_is_tried_tells_what_it_would_drop_and_hides_no_other() {
     assert_eq!(bench.detector.would_drop(), [RuleIndex(1)]);
     bench.detector.swap(Bench::new("").detector.rules().clone()).unwrap();
     assert_eq!(bench.detector.would_drop(), []);
+}
+
+#[test]
+fn a_rule_that_is_disabled_is_as_one_in_a_comment() {
+    let rules = "alert udp any any -> any any (content:\"bad\"; sid:1;)\n\
+                 alert udp any any -> any any (content:\"bad\"; sid:2;)\n\
+                 alert udp any any -> any any (content:\"bad\"; no_such_keyword; sid:3;)";
+    let options = LoadOptions { disabled: [1, 3, 4].into(), ..LoadOptions::default() };
+    let source = RuleSource { name: "a.rules".to_owned(), text: rules.to_owned() };
+    let loaded = RuleSet::load(&[source], &Variables::default(), &options).unwrap();
+    let report = loaded.report;
+    assert_eq!((report.rules, report.enabled, report.runnable), (3, 1, 1));
+    assert!(report.refused.is_empty(), "{report:?}");
+    assert_eq!(report.idle, ["disable: there is no rule 4"]);
+    let mut bench = Bench::loaded(rules, &options);
+    bench.udp(b"bad");
+    assert_eq!(bench.alerted(), [2]);
 }
 
 #[test]

@@ -341,7 +341,8 @@ fn run_up(args: &UpArgs) -> Result<ExitCode> {
     let gateways = Gateways::start(&lab, &setup)?;
     gateways.detach();
     lab.keep();
-    let given = demo::Given { access: args.access, rules: args.rules };
+    let UpArgs { access, rules, shipped_rules, .. } = *args;
+    let given = demo::Given { access, rules, shipped_rules };
     writeln!(io::stdout(), "{}", demo::how_to_look_around(&lab, &program, given))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -228,6 +228,8 @@ pub struct Given {
     pub access: bool,
     /// Rules.
     pub rules: bool,
+    /// The shipped ones.
+    pub shipped_rules: bool,
 }
 
 /// What a newcomer can type while the lab stands.
@@ -244,12 +246,13 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
         ),
         false => String::new(),
     };
-    let at_work = at_work(given, &program, &run_folder, &super::eve_file(lab.folder()));
     let [a, b] = [lab.host(Side::A).name(), lab.gateway(Side::A).name()];
     let (wire, target) = (lab.wire().name(), lab.host_v4(Side::B));
     // Of several, the lab has to be named.
     let id = lab.id();
     let named = if standing().is_empty() { String::new() } else { format!(" --lab {id}") };
+    let eve = super::eve_file(lab.folder());
+    let at_work = at_work(given, [&program, &run_folder, &named], &eve);
     format!(
         "the lab stands; look around:\n\
          \x20 ip netns exec {a} ping {target}\n\
@@ -267,14 +270,17 @@ pub fn how_to_look_around(lab: &Lab, program: &Path, given: Given) -> String {
 }
 
 /// What shows what was given at work.
-fn at_work(given: Given, program: &impl Display, run_folder: &impl Display, eve: &Path) -> String {
+fn at_work(given: Given, [program, run_folder, lab]: [&dyn Display; 3], eve: &Path) -> String {
     let send = format!("\x20 {program} lab send --kind");
     let mut text = String::new();
     if given.access {
-        text += &format!("{send} rdma-write; {program} access hits --run-dir {run_folder}\n");
+        text += &format!("{send} rdma-write{lab}; {program} access hits --run-dir {run_folder}\n");
     }
     if given.rules {
-        text += &format!("{send} attack-rdma; tail -n 1 {}\n", eve.display());
+        text += &format!("{send} attack-rdma{lab}; tail -n 1 {}\n", eve.display());
+    }
+    if given.shipped_rules {
+        text += &format!("{send} attack-key-guessing{lab}; tail -n 1 {}\n", eve.display());
     }
     text
 }
@@ -331,11 +337,12 @@ mod tests {
     #[test]
     fn only_what_a_lab_was_given_is_shown_at_work() {
         let shown = |access, rules| {
-            at_work(Given { access, rules }, &"weir", &"/run", Path::new("/lab/eve.json"))
+            let given = Given { access, rules, shipped_rules: false };
+            at_work(given, [&"weir", &"/run", &" --lab 7"], Path::new("/lab/eve.json"))
         };
         assert_eq!(shown(false, false), "");
         assert!(shown(true, false).contains("access hits") && !shown(true, false).contains("eve"));
-        let rules = "  weir lab send --kind attack-rdma; tail -n 1 /lab/eve.json\n";
+        let rules = "  weir lab send --kind attack-rdma --lab 7; tail -n 1 /lab/eve.json\n";
         assert_eq!(shown(false, true), rules);
     }
 }

@@ -8,7 +8,7 @@
 //! A file that somebody moved or removed (logrotate) is made anew within a second. One that reaches
 //! its bound becomes `eve.json.1`, in the place of the one before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -53,8 +53,8 @@ pub struct EveFile {
     pub place: EvePlace,
     /// At so many bytes a file is moved to `PATH.1`, and a new one begins.
     pub bytes_max: u64,
-    /// Whether flows, transactions and counters are written beside alerts.
-    pub has_records: bool,
+    /// Which flows, transactions and counters are written beside alerts.
+    pub records: EveRecords,
     /// Alerts in Suricata's one-line form, beside; it ends likewise.
     pub fast: Option<PathBuf>,
     /// How records of DNS are written; alerts have version 3, as with Suricata 8.
@@ -69,6 +69,34 @@ impl EveFile {
     pub fn try_open(&self) -> io::Result<()> {
         let file = (self.place == EvePlace::File).then_some(&self.path);
         file.into_iter().chain(&self.fast).try_for_each(|it| open(it).map(drop))
+    }
+}
+
+/// Which records are written beside alerts and the drops that they tell of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EveRecords {
+    /// None.
+    None,
+    /// All that there are.
+    #[default]
+    All,
+    /// Those of these kinds, by EVE's names (`event_type`).
+    Kinds(BTreeSet<String>),
+}
+
+impl EveRecords {
+    /// Whether any are.
+    pub fn any(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Whether those of a kind are.
+    pub fn has(&self, kind: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Kinds(kinds) => kinds.contains(kind),
+        }
     }
 }
 
@@ -456,7 +484,10 @@ impl Work {
     }
 
     fn write_event(&mut self, mut event: eve_record::Event, interface: Option<&Arc<str>>) {
-        let Some(out) = self.out.as_mut().filter(|it| it.wanted().has_records) else { return };
+        let kind = event.get("event_type").and_then(|it| it.as_str()).unwrap_or_default();
+        let Some(out) = self.out.as_mut().filter(|it| it.wanted().records.has(kind)) else {
+            return;
+        };
         if let Some(interface) = interface {
             event.insert("in_iface".into(), interface.as_ref().into());
         }

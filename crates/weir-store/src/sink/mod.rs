@@ -26,7 +26,7 @@ pub mod siem_text;
 pub mod spool;
 pub mod transport;
 
-pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile, EvePlace};
+pub use alerts::{AlertCounters, AlertSender, AlertSink, EveFile, EvePlace, EveRecords};
 pub use encoder::{Encoder, EncoderOptions, Format, Interfaces, Item, Message, TemplateRefresh};
 pub use eve_out::unfit;
 pub use exporter::{Collector, CollectorCounters, ExportError, Exporter, RecordSender, Spooling};

@@ -11,7 +11,7 @@ use weir_engine::access::{AccessAction, AccessEvent, Operation};
 use weir_engine::detect::DetectionRecord;
 use weir_engine::verdict::Side;
 use weir_store::sink::eve_dns::DnsVersion;
-use weir_store::sink::{AlertSink, EveFile, EvePlace};
+use weir_store::sink::{AlertSink, EveFile, EvePlace, EveRecords};
 use weir_wire::bth::Qpn;
 use weir_wire::frame::Time;
 
@@ -23,7 +23,7 @@ fn file(path: &Path, fast: Option<&Path>) -> EveFile {
         path: path.to_owned(),
         place: EvePlace::File,
         bytes_max: 1 << 20,
-        has_records: true,
+        records: EveRecords::All,
         fast: fast.map(Path::to_owned),
         dns: DnsVersion::default(),
     }
@@ -67,6 +67,24 @@ fn records_name_the_interface_that_their_flow_came_by_and_the_time_of_their_pack
     let wire = Some("wire0");
     assert_eq!(interfaces, [Some("host0"), wire, None, wire, wire, wire]);
     assert!(events.iter().all(|it| it["timestamp"] == "2001-09-09T01:46:47.000000+0000"));
+}
+
+#[test]
+fn of_records_those_are_written_whose_kinds_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("eve.json");
+    let records = EveRecords::Kinds(["flow".to_owned(), "stats".to_owned()].into());
+    let wanted = EveFile { records, ..file(&path, None) };
+    let sink = AlertSink::start(Some(wanted), None, &[]).unwrap();
+    let sender = sink.sender("pair", ["host0", "wire0"]);
+    sender.tell(DetectionRecord::Http(HttpRecord::default()));
+    sender.tell(DetectionRecord::Flow(FlowRecord::default()));
+    sink.stats([("uptime".to_owned(), 1)].into());
+    drop((sender, sink));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let events = text.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+    let kinds: Vec<_> = events.map(|it| it["event_type"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds, ["flow", "stats"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_store::sink::eve_dns::DnsVersion;
-use weir_store::sink::{AlertSink, EveFile, EvePlace};
+use weir_store::sink::{AlertSink, EveFile, EvePlace, EveRecords};
 
 /// For others to come up and to write; nothing depends on how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ fn sink(path: &Path, place: EvePlace) -> AlertSink {
         path,
         place,
         bytes_max: 1 << 20,
-        has_records: true,
+        records: EveRecords::All,
         fast: None,
         dns: DnsVersion::default(),
     };

@@ -6,14 +6,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use weir_store::sink::eve_dns::DnsVersion;
-use weir_store::sink::{AlertSink, EveFile, EvePlace};
+use weir_store::sink::{AlertSink, EveFile, EvePlace, EveRecords};
 
 fn eve(path: &Path) -> EveFile {
     EveFile {
         path: path.to_owned(),
         place: EvePlace::File,
         bytes_max: 1 << 20,
-        has_records: false,
+        records: EveRecords::None,
         fast: None,
         dns: DnsVersion::default(),
     }

@@ -9,13 +9,15 @@
 //!                                   # stands for them: `drop ip $DROP any -> any any (...)`
 //! geoip = "GeoLite2-Country.mmdb"   # [none] country database, for rules with the keyword `geoip`
 //! would_drop = [3200005]            # [none] rules, by sid, that only report what they would drop
+//! disable = [2017404]               # [none] rules, by sid, that do not run
 //! mode = "enforce"                  # [enforce] enforce | watch: rules drop nothing, only report
 //! eve = "/var/log/weir/eve.json"    # [none] file for alerts and drops, as EVE JSON lines; its
 //!                                   # folder is made where its parent is there; or a socket:
 //!                                   # "unix:/run/eve.sock", "unix-dgram:/run/eve.sock"; or
 //!                                   # "syslog", the machine's (local5.info), or "syslog:SOCKET"
 //! eve_mib = 1024                    # [1024] at this size, the file is renamed to eve.json.1
-//! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`
+//! eve_records = true                # [true] also write flows, dns, tls, http, stats to `eve`; or
+//!                                   # which, by EVE's names: ["flow", "dns"]; several
 //! eve_anomalies = false             # [false] also write anomalies; this checks each packet
 //! eve_digests = ["sha256"]          # [what rules need] file digests there: md5, sha1, sha256
 //! eve_dns = 3                       # [3] version of `dns` records there: 3, as Suricata 8 writes
@@ -56,12 +58,13 @@ use weir_detect::{Expected, FileDigests, Limits, LoadReport, RuleSet};
 use weir_engine::detect::{RuleMode, Rules};
 use weir_engine::policy::{Exception, Exceptions};
 use weir_store::sink::eve_dns::DnsVersion;
-use weir_store::sink::{self, EveFile, EvePlace};
+use weir_store::sink::{self, EveFile, EvePlace, EveRecords};
 
 use super::file::File;
 use super::problem::Problems;
 use super::settings::{FastPathMode, Settings};
 use super::several::Several;
+use crate::read::events::EVENT_KINDS;
 use crate::rules::{self, Lists};
 
 /// MiB of the alerts' file unless configured.
@@ -85,6 +88,9 @@ const SOCKET_PATH_MAX: usize = 107;
 const FLOWS_MIN: u32 = 64;
 const FLOWS_MAX: u32 = 1 << 22;
 
+/// Kinds of events that no record of a gateway is.
+const NOT_RECORDS: [&str; 5] = ["alert", "all", "arp", "frame", "netflow"];
+
 /// `[rules]`, as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,10 +104,12 @@ pub struct Written {
     pub geoip: Option<PathBuf>,
     #[serde(default)]
     pub would_drop: Several<Sid>,
+    #[serde(default)]
+    pub disable: Several<Sid>,
     pub mode: Option<Spanned<Mode>>,
     pub eve: Option<PathBuf>,
     pub eve_mib: Option<Spanned<u32>>,
-    pub eve_records: Option<bool>,
+    pub eve_records: Option<Several<Recorded>>,
     #[serde(default)]
     pub eve_anomalies: bool,
     #[serde(default)]
@@ -163,6 +171,15 @@ impl<'de> Deserialize<'de> for Sid {
         }
         deserializer.deserialize_i64(Reader)
     }
+}
+
+/// `eve_records`: all or none, or a kind of them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected true, false, or EVE's names of records")]
+#[allow(missing_docs, reason = "what is written")]
+pub enum Recorded {
+    All(bool),
+    Kind(String),
 }
 
 /// What becomes of what cannot be looked into.
@@ -251,6 +268,8 @@ pub struct Detection {
     pub geoip: Option<PathBuf>,
     /// Rules that tell what they would drop, and drop nothing.
     pub would_drop: BTreeSet<u32>,
+    /// Rules that do not run.
+    pub disabled: BTreeSet<u32>,
     /// What rules may do.
     pub mode: RuleMode,
     /// Where alerts go; `None`: they are counted.
@@ -313,7 +332,7 @@ impl Detection {
             sees_all: true,
             ..Limits::default()
         };
-        let tells_records = self.eve.as_ref().is_some_and(|it| it.has_records);
+        let tells_records = self.eve.as_ref().is_some_and(|it| it.records.any());
         let (mode, expected) = (self.mode, self.expected.clone());
         self.set.clone().map(|set| Rules { set, mode, limits, tells_records, expected })
     }
@@ -364,7 +383,8 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         variables: written.variables.as_ref().map(|path| directory.join(path)),
         lists: written.lists.iter().map(|(n, path)| (n.clone(), directory.join(path))).collect(),
         geoip: written.geoip.as_ref().map(|path| directory.join(path)),
-        would_drop: written.would_drop.0.iter().map(|it| it.get_ref().0).collect(),
+        would_drop: sids(&written.would_drop),
+        disabled: sids(&written.disable),
         mode: written.mode.as_ref().map(|it| *it.get_ref()).unwrap_or_default().into(),
         eve: eve(written, directory, u64::from(mib) << 20, problems),
         tells_anomalies: written.eve_anomalies,
@@ -388,6 +408,10 @@ pub(super) fn resolve(file: &File, directory: &Path, problems: &mut Problems) ->
         digest: 0,
         expected: Expected::default(),
     })
+}
+
+fn sids(written: &Several<Sid>) -> BTreeSet<u32> {
+    written.0.iter().map(|it| it.get_ref().0).collect()
 }
 
 /// Where datagrams carry packets.
@@ -444,14 +468,17 @@ fn eve(
     bytes_max: u64,
     problems: &mut Problems,
 ) -> Option<EveFile> {
-    let has_records = written.eve_records.unwrap_or(true);
-    if written.eve_anomalies && (written.eve.is_none() || !has_records) {
-        let remedy = "name `eve`, and leave `eve_records` on";
-        problems.error_in_file("eve_anomalies, and no records that they are among", remedy);
-    }
-    if !written.eve_digests.0.is_empty() && (written.eve.is_none() || !has_records) {
-        let remedy = "name `eve`, and leave `eve_records` on";
-        problems.error_in_file("eve_digests, and no records that they are among", remedy);
+    let records = records(written.eve_records.as_ref(), problems);
+    let of_records = [
+        ("eve_anomalies", "anomaly", written.eve_anomalies),
+        ("eve_digests", "fileinfo", !written.eve_digests.0.is_empty()),
+    ];
+    for (key, kind, _) in of_records.into_iter().filter(|it| it.2) {
+        if written.eve.is_none() || !records.has(kind) {
+            let what = format!("{key}, and no records that they are among");
+            let remedy = format!("name `eve`, and have `{kind}` among `eve_records`");
+            problems.error_in_file(what, remedy);
+        }
     }
     if written.eve_dns.is_some() && written.eve.is_none() {
         let remedy = "name `eve`, or leave `eve_dns` out";
@@ -502,7 +529,35 @@ fn eve(
             DnsVersion::default()
         }
     };
-    Some(EveFile { path, place, bytes_max, has_records, fast, dns })
+    Some(EveFile { path, place, bytes_max, records, fast, dns })
+}
+
+/// Which records `eve_records` says.
+fn records(written: Option<&Several<Recorded>>, problems: &mut Problems) -> EveRecords {
+    let Some(written) = written else { return EveRecords::All };
+    if let [only] = &written.0[..]
+        && let Recorded::All(all) = only.get_ref()
+    {
+        return if *all { EveRecords::All } else { EveRecords::None };
+    }
+    let mut kinds = BTreeSet::new();
+    for one in &written.0 {
+        let kind = match one.get_ref() {
+            Recorded::Kind(kind) => kind.clone(),
+            Recorded::All(all) => all.to_string(),
+        };
+        if !EVENT_KINDS.contains(&kind.as_str()) || NOT_RECORDS.contains(&kind.as_str()) {
+            let names = EVENT_KINDS.into_iter().filter(|it| !NOT_RECORDS.contains(it));
+            let remedy = format!("name some of {}", names.collect::<Vec<_>>().join(", "));
+            let what = format!("eve_records: no record is called \"{kind}\"");
+            problems.error(one.span(), what, remedy);
+        }
+        kinds.insert(kind);
+    }
+    match kinds.is_empty() {
+        true => EveRecords::None,
+        false => EveRecords::Kinds(kinds),
+    }
 }
 
 /// Whether a text is what elsewhere names a standard stream or a place in a network, and hardly a
@@ -531,9 +586,9 @@ pub fn digest(settings: &Settings) -> anyhow::Result<u64> {
 }
 
 fn read(detection: &Detection) -> anyhow::Result<rules::Text> {
-    let Detection { paths, variables, lists, would_drop, .. } = detection;
+    let Detection { paths, variables, lists, would_drop, disabled, .. } = detection;
     let mut text = rules::read_with(paths, variables.as_deref(), lists)?;
-    text.try_rules(would_drop.clone());
+    text.choose(would_drop.clone(), disabled.clone());
     Ok(text)
 }
 

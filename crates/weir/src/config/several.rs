@@ -47,6 +47,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
                 T::deserialize(value::StrDeserializer::new(text)).map(OneOrMore::One)
             }
 
+            fn visit_bool<E: serde::de::Error>(self, is: bool) -> Result<Self::Value, E> {
+                let taken = T::deserialize(value::BoolDeserializer::<value::Error>::new(is));
+                taken.map(OneOrMore::One).map_err(|_| E::invalid_type(Unexpected::Bool(is), &self))
+            }
+
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
                 let taken = T::deserialize(value::I64Deserializer::<value::Error>::new(number));
                 taken.map(OneOrMore::One).map_err(|error| match error.to_string() {

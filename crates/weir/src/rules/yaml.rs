@@ -204,9 +204,11 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// A file without the lines that are no YAML that parsers agree on: `%YAML 1.1`.
+/// A file with nothing in the lines that are no YAML that parsers agree on (`%YAML 1.1`), so that
+/// problems further down are named by their lines.
 pub(crate) fn without_head(text: &str) -> String {
-    let lines = text.lines().filter(|it| !it.starts_with('%') && *it != "---");
+    let is_of_head = |it: &&str| it.starts_with('%') || *it == "---";
+    let lines = text.lines().map(|it| if is_of_head(&it) { "" } else { it });
     lines.map(|it| format!("{it}\n")).collect()
 }
 

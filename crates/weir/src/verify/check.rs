@@ -110,7 +110,8 @@ fn stats(check: &Check, events: &[Value]) -> Option<String> {
         let found = find(&last["stats"], name);
         // A counter that is not told stands at nothing.
         let is_right = holds(&last["stats"], name, want) || (found.is_none() && text(want) == "0");
-        (!is_right).then(|| format!("stats.{name} is {found:?}, not {want}"))
+        let found = found.map_or_else(|| "not there".to_owned(), |it| it.to_string());
+        (!is_right).then(|| format!("stats.{name} is {found}, not {want}"))
     })
 }
 

@@ -79,6 +79,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use weir_store::sink::EveRecords;
     use weir_store::sink::eve_dns::DnsVersion;
 
     use super::*;
@@ -94,7 +95,7 @@ mod tests {
             path: made.clone(),
             place: EvePlace::File,
             bytes_max: 1 << 20,
-            has_records: true,
+            records: EveRecords::All,
             fast: Some(in_folder("log/fast.log")),
             dns: DnsVersion::default(),
         };

@@ -12,6 +12,7 @@ use base64ct::{Base64, Encoding};
 use weir::config::problem::{Position, Severity};
 use weir::config::settings::*;
 use weir::config::{self, KeyAccess, Problems, Settings};
+use weir_store::sink::EveRecords;
 
 const HEAD: &str = "[gateway]\nname = \"gw\"\n[[pair]]\nhost = \"h\"\nwire = \"w\"\n";
 const ADDRESS: &str = "address = \"192.0.2.1/24\"\n";
@@ -98,6 +99,27 @@ fn what_goes_beside_eve_is_refused_without_it() {
     refused(&with("fast = \"fast.log\""), &["fast, and no `eve`"]);
     refused(&with("eve_anomalies = true"), &["eve_anomalies, and no records"]);
     refused(&with("eve_digests = \"md5\""), &["eve_digests, and no records"]);
+    let without = "eve = \"e\"\neve_anomalies = true\neve_records = [\"flow\"]";
+    refused(&with(without), &["have `anomaly` among `eve_records`"]);
+}
+
+#[test]
+fn records_of_eve_are_all_or_none_or_some_kinds() {
+    let with = |line: &str| {
+        format!("{HEAD}default = \"forward\"\n[rules]\npaths = \"r\"\neve = \"e\"\n{line}")
+    };
+    let records =
+        |line: &str| accepted(&with(line)).detection.unwrap().eve.unwrap().records.clone();
+    assert_eq!(records(""), EveRecords::All);
+    assert_eq!(records("eve_records = true"), EveRecords::All);
+    assert_eq!(records("eve_records = false"), EveRecords::None);
+    assert_eq!(records("eve_records = []"), EveRecords::None);
+    let some = records("eve_records = [\"flow\", \"dns\"]");
+    assert!(some.has("dns") && some.has("flow") && !some.has("tls"));
+    assert!(records("eve_records = \"tls\"").has("tls"));
+    refused(&with("eve_records = [\"netflow\"]"), &["no record is called \"netflow\""]);
+    refused(&with("eve_records = [true, \"dns\"]"), &["no record is called \"true\""]);
+    refused(&with("eve_records = 3"), &["expected true, false, or EVE's names"]);
 }
 
 #[test]

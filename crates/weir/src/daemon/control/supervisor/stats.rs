@@ -13,7 +13,9 @@ impl Gateway {
     /// Hands the counters to the file of EVE, when it is time and there is one.
     pub(super) fn tell_stats(&mut self, now: Instant) {
         let eve = self.settings.detection.as_ref().and_then(|it| it.eve.as_ref());
-        if !eve.is_some_and(|it| it.has_records) || now.duration_since(self.stats_told) < EVERY {
+        if !eve.is_some_and(|it| it.records.has("stats"))
+            || now.duration_since(self.stats_told) < EVERY
+        {
             return;
         }
         self.stats_told = now;
