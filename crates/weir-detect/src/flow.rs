@@ -353,6 +353,14 @@ impl Flow {
         told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
         match view.parsed.transport {
             Transport::Tcp { .. } if view.is_spoiled || told.is_left => {}
+            // It is to end what nobody follows.
+            Transport::Tcp { flags: seen, .. }
+                if midstream
+                    && seen & (flags::FIN | flags::SYN | flags::RST) == flags::FIN
+                    && self.session.as_ref().is_none_or(|it| it.state().is_none()) =>
+            {
+                told.is_midstream = true;
+            }
             Transport::Tcp { flags: seen, .. } if view.is_refused => {
                 told.tcp_flags[side] |= seen;
                 told.is_midstream |= self.tcp == Tcp::Unknown && seen & flags::FIN != 0;

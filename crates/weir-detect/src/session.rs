@@ -246,6 +246,11 @@ impl Session {
         matches!(self.state, None | CloseWait | LastAck | Closing | Closed)
     }
 
+    /// Whether this side alone is seen of it.
+    pub(crate) fn is_alone(&self, side: usize) -> bool {
+        self.alone.is_some_and(|it| usize::from(it) == side)
+    }
+
     /// Whether it is set up, or was.
     fn is_set_up(&self) -> bool {
         !matches!(self.state, State::None | State::SynSent | State::SynReceived)

@@ -291,15 +291,25 @@ impl FlowTable {
     /// Whether the connection of a TCP segment, which its receiver takes, has not begun with it or
     /// before.
     pub fn is_unbegun(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
-        let (key, _) = self.key(packet);
-        let entry = self.entries.get(&key);
+        let entry = self.entries.get(&self.key(packet).0);
         entry.is_some_and(|it| !detector.is_spoiled(packet) && detector.is_unbegun(it.slot))
+    }
+
+    /// Whether the connection of a TCP segment was taken up without its beginning.
+    pub fn is_taken_up(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        self.entries.get(&self.key(packet).0).is_some_and(|it| detector.is_taken_up(it.slot))
+    }
+
+    /// Whether of the connection of a TCP segment the side alone is seen that sent it.
+    pub fn is_alone(&self, detector: &Detector, packet: &Packet<'_>) -> bool {
+        let (key, from_first) = self.key(packet);
+        let side = |it: &Entry| it.direction(from_first).index();
+        self.entries.get(&key).is_some_and(|it| detector.is_alone(it.slot, side(it)))
     }
 
     /// Has a packet's flow go on although its parser has given up: see [`Detector::excuse`].
     pub fn excuse(&mut self, detector: &mut Detector, packet: &Packet<'_>) {
-        let (key, _) = self.key(packet);
-        if let Some(entry) = self.entries.get_mut(&key) {
+        if let Some(entry) = self.entries.get_mut(&self.key(packet).0) {
             detector.excuse(&mut entry.slot);
         }
     }

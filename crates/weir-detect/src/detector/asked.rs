@@ -171,6 +171,18 @@ impl Detector {
         session.is_none_or(|it| it.state().is_none())
     }
 
+    /// Whether a connection was taken up without its beginning.
+    pub(crate) fn is_taken_up(&self, slot: FlowSlot) -> bool {
+        let session = self.flows.taken(slot).and_then(|it| it.session.as_ref());
+        session.is_some_and(|it| it.is_taken_up())
+    }
+
+    /// Whether this side alone is seen of a connection.
+    pub(crate) fn is_alone(&self, slot: FlowSlot, side: usize) -> bool {
+        let session = self.flows.taken(slot).and_then(|it| it.session.as_ref());
+        session.is_some_and(|it| it.is_alone(side))
+    }
+
     /// Whether some SYN of a connection was seen.
     pub(crate) fn has_beginning(&self, slot: FlowSlot) -> bool {
         let conversation = self.flows.taken(slot).and_then(|it| it.conversation.as_ref());

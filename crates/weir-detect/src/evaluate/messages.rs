@@ -67,7 +67,12 @@ impl Evaluator {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side, &self.limits);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
-        if (transaction.is_over() || transaction.is_of_connection())
+        // Nobody hears the answer. Of a connection's first packet it is not known yet.
+        let is_first =
+            self.limits.waits_for_acknowledgment && flow.packets[0] + flow.packets[1] == 1;
+        let is_alone =
+            is_complete && !is_first && flow.session.as_ref().is_some_and(|it| it.is_alone(side));
+        if (transaction.is_over() || transaction.is_of_connection() || is_alone)
             && let Some(records) = &mut self.records
         {
             let (time, flow) = (scene.now, flow.view(Direction::Initiator));

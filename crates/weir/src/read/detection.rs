@@ -83,6 +83,8 @@ struct Look<W> {
     is_passed: bool,
     /// An exception has the sender of the packet at hand told that it is refused.
     is_answered: bool,
+    /// An exception was made of its flow before.
+    is_excepted: bool,
     /// What the packet at hand carries is dropped, and it with that.
     is_inner_dropped: bool,
     /// The same, whether or not anything is dropped.
@@ -194,6 +196,7 @@ impl<W: Write> Detection<W> {
             flows,
             is_passed: false,
             is_answered: false,
+            is_excepted: false,
             is_inner_dropped: false,
             is_inner_condemned: false,
             is_left: false,
@@ -345,7 +348,8 @@ impl<W: Write> Look<W> {
             return self.unseen(now, (layer, &packet), !alerts.is_empty(), fate);
         }
         let is_let_pass = fate == Some(Fate::Unseen);
-        if is_let_pass {
+        if is_let_pass && !alerts.is_empty() {
+            self.flows.take_back_alerts(&mut self.detector, &packet);
             alerts.clear();
         }
         let is_dropped = is_dropped && !is_let_pass;

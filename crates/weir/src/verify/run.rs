@@ -445,8 +445,7 @@ fn http_custom(types: Option<&[Value]>) -> Vec<String> {
 fn follows_midstream(case: &Case) -> bool {
     let policy = midstream_policy(case);
     let lets_pass = matches!(policy, None | Some(Exception::PassFlow));
-    (case.is_on("stream.midstream", false) && lets_pass)
-        || (case.is_on("stream.async-oneside", false) && policy.is_none())
+    case.is_on("stream.midstream", false) && lets_pass
 }
 
 /// What is done with connections whose beginning was not seen: who drops, drops them too, unless

@@ -24,6 +24,7 @@ mod judged_actions;
 mod judged_conversations;
 mod judged_http;
 mod judged_http2;
+mod judged_midstream;
 mod judged_overlaps;
 mod judged_smb;
 mod judged_states;

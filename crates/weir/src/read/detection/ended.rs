@@ -52,8 +52,10 @@ impl<W: Write> Look<W> {
         self.tell_held_of(&record.view);
         self.tell_odd_late(id, record.vlans);
         let exception = self.exceptions.remove(&id);
-        if let Some((cause, Some(policy))) = exception {
-            self.mark(&mut record, cause, policy);
+        if let Some((_, Some(Exception::Bypass))) = exception {
+            // What is not looked at counts as handed on, and Suricata lets go of what was said.
+            record.view.bypassed.get_or_insert_default();
+            record.transactions = 0;
         }
         self.counts.flow(&record);
         let over = Some(record.vlans);
@@ -61,7 +63,9 @@ impl<W: Write> Look<W> {
         // Nobody answered who could have taken in what was said.
         let Options { waits, midstream, as_ips, .. } = self.options;
         let begins = record.protocol == TCP && !record.is_midstream;
-        let is_unheard = waits && !midstream && begins && record.view.packets[1] == 0;
+        let follows_one_side = self.options.as_suricata.follows_one_side;
+        let is_unheard =
+            waits && !(midstream || follows_one_side) && begins && record.view.packets[1] == 0;
         match is_unheard {
             true => record.application = None,
             false => left.into_iter().for_each(|it| self.push_late(it, record.vlans)),
@@ -121,18 +125,6 @@ impl<W: Write> Look<W> {
             self.seen.alerts += 1;
             self.count("detect.alert");
             self.push_late(event, record.vlans);
-        }
-    }
-
-    /// What an exception makes of a flow's record: of one made with the first packet no rule has
-    /// told anything, and what is not looked at counts as handed on.
-    fn mark(&self, record: &mut FlowRecord, cause: Cause, policy: Exception) {
-        let is_seen = policy == Exception::Reject && !self.options.is_inline;
-        record.is_alerted &= cause != Cause::Midstream || is_seen;
-        if policy == Exception::Bypass {
-            record.view.bypassed.get_or_insert_default();
-            // As in Suricata, which lets go of what was said.
-            record.transactions = 0;
         }
     }
 
@@ -273,9 +265,10 @@ impl<W: Write> Look<W> {
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return };
         let id = sink::flow_id(&view);
-        self.at = Some((id, view.to_server, segment));
+        let is_alone = self.is_alone(packet);
+        self.at = (!is_alone).then_some((id, view.to_server, segment));
         let mut told = self.waiting.take(id, view.to_server, segment);
-        if self.flows.has_ended(&self.detector, packet) {
+        if is_alone || self.flows.has_ended(&self.detector, packet) {
             // Nobody says more that could acknowledge it.
             told.extend(self.waiting.end(id));
             self.at = None;

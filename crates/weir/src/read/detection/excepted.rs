@@ -16,6 +16,7 @@ use super::{HELD_MAX, Look};
 impl<W: Write> Look<W> {
     /// What an exception makes of the packet, if one is made of its flow.
     pub(super) fn exception(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) -> Option<Fate> {
+        self.is_excepted = false;
         let midstream = self.options.midstream_policy;
         let wrong = self.detector.parser_error();
         if let Some(application) = wrong {
@@ -37,7 +38,7 @@ impl<W: Write> Look<W> {
         if let Some(policy) = midstream
             && may_be_midstream
             && !self.exceptions.contains_key(&id)
-            && self.flows.is_unbegun(&self.detector, packet)
+            && self.begins_midstream(packet, policy)
         {
             return self.except(id, Cause::Midstream, Some(policy));
         }
@@ -48,10 +49,30 @@ impl<W: Write> Look<W> {
                 if *cause == Cause::Midstream || !is_of_packets(*policy) =>
             {
                 let (cause, policy) = (*cause, *policy);
+                self.is_excepted = true;
                 self.again(cause, policy, may_be_midstream)
             }
             _ if is_wrong => self.except(id, Cause::Application, self.options.error_policy),
             _ => None,
+        }
+    }
+
+    /// Whether the connection of a packet was not seen to begin, and an exception is made of it: also
+    /// where it is followed, if it is to pass.
+    fn begins_midstream(&self, packet: &Packet<'_>, policy: Exception) -> bool {
+        self.flows.is_unbegun(&self.detector, packet)
+            || policy == Exception::PassFlow && self.flows.is_taken_up(&self.detector, packet)
+    }
+
+    /// Whether Suricata looks at the connection of a packet of which an exception is made.
+    fn is_followed(&self, fate: Fate) -> bool {
+        let is_of_flow = |it: &str| it == "exception policy flow drop";
+        match fate {
+            Fate::Dropped(reason) | Fate::Rejected(reason) => {
+                !(self.options.is_inline && is_of_flow(reason))
+            }
+            Fate::Bypassed => !self.is_excepted,
+            Fate::Answered | Fate::Unseen => true,
         }
     }
 
@@ -108,7 +129,7 @@ impl<W: Write> Look<W> {
         if has_matched {
             self.flows.take_back_alerts(&mut self.detector, packet);
         }
-        if self.detector.parser_error().is_some() {
+        if self.is_followed(fate) {
             self.anomalies(now, layer, packet);
         }
         // Of TCP it is another matter: who follows it tells how it ends.

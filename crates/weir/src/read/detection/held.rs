@@ -44,8 +44,7 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
         decision: Decision,
     ) {
-        let waits = self.options.waits;
-        let looks_at_once = !waits || self.detector.is_heard_out();
+        let looks_at_once = !self.waits_for_other(packet) || self.detector.is_heard_out();
         if let (false, Transport::Tcp { sequence, .. }) = (looks_at_once, layer.parsed.transport)
             && self.held.len() < HELD_MAX
         {
@@ -60,6 +59,19 @@ impl<W: Write> Look<W> {
         for alert in &*alerts {
             self.alert(alert, layer, packet, (decision, alerts));
         }
+    }
+
+    /// Whether what a packet says counts when its receiver has acknowledged it. Of some receivers
+    /// nothing is seen.
+    pub(super) fn waits_for_other(&self, packet: &Packet<'_>) -> bool {
+        self.options.waits && !self.is_alone(packet)
+    }
+
+    /// Whether a packet's sender alone is seen, and was before.
+    pub(super) fn is_alone(&self, packet: &Packet<'_>) -> bool {
+        let view = || self.flows.view(&self.detector, packet);
+        self.flows.is_alone(&self.detector, packet)
+            && view().is_some_and(|it| it.packets[0] + it.packets[1] > 1)
     }
 
     /// Keeps an alert until the receiver has acknowledged what it is about.
@@ -122,7 +134,7 @@ impl<W: Write> Look<W> {
         let Some(held) = self.held.remove(&id) else { return };
         let (mut left, mut told) = (Vec::new(), Vec::new());
         let looked_at = self.flows.looked_at(&self.detector, packet);
-        let is_opaque = self.detector.is_opaque();
+        let (is_opaque, is_alone) = (self.detector.is_opaque(), self.is_alone(packet));
         for mut one in held {
             let rule = self.rules.rule(one.alert.rule);
             let is_of_bytes = rule.is_of_stream();
@@ -140,7 +152,7 @@ impl<W: Write> Look<W> {
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
-            } else if (one.is_acknowledged || has_reset) && (is_due || !is_of_bytes) {
+            } else if (one.is_acknowledged || has_reset || is_alone) && (is_due || !is_of_bytes) {
                 told.push(Alert { flow: view, time: self.last, ..one.alert });
             } else {
                 left.push(one);
@@ -234,7 +246,7 @@ impl<W: Write> Look<W> {
         event: Event,
     ) -> Option<Event> {
         let Some(Segment { end, .. }) = Segment::of(layer) else { return Some(event) };
-        if !self.options.waits || self.odd.len() >= HELD_MAX {
+        if !self.waits_for_other(packet) || self.odd.len() >= HELD_MAX {
             return Some(event);
         }
         let Some(view) = self.flows.view(&self.detector, packet) else { return Some(event) };
