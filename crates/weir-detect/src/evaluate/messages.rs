@@ -54,6 +54,14 @@ impl Evaluator {
         });
     }
 
+    /// Whether nobody hears who answers this side: of a connection's first packet it is not known
+    /// yet.
+    fn speaks_alone(&self, flow: &Flow, side: usize) -> bool {
+        let is_first =
+            self.limits.waits_for_acknowledgment && flow.packets[0] + flow.packets[1] == 1;
+        !is_first && flow.session.as_ref().is_some_and(|it| it.is_alone(side))
+    }
+
     /// A transaction that came further: rules may have to wait for the rest of it.
     pub(super) fn transaction(
         &mut self,
@@ -67,12 +75,8 @@ impl Evaluator {
         let side = scene.direction.index();
         let fresh = transaction.fresh(side, &self.limits);
         let [is_complete, is_cut] = [transaction.is_complete(side), transaction.is_cut(side)];
-        // Nobody hears the answer. Of a connection's first packet it is not known yet.
-        let is_first =
-            self.limits.waits_for_acknowledgment && flow.packets[0] + flow.packets[1] == 1;
-        let is_alone =
-            is_complete && !is_first && flow.session.as_ref().is_some_and(|it| it.is_alone(side));
-        if (transaction.is_over() || transaction.is_of_connection() || is_alone)
+        let is_unanswered = is_complete && self.speaks_alone(flow, side);
+        if (transaction.is_over() || transaction.is_of_connection() || is_unanswered)
             && let Some(records) = &mut self.records
         {
             let (time, flow) = (scene.now, flow.view(Direction::Initiator));

@@ -170,8 +170,7 @@ impl<W: Write> Detection<W> {
             detector.keep_what_rules_see();
         }
         // Every unit of every connection: for who names them alone.
-        let has_frames = options.events.applications.names("frame");
-        has_frames.then(|| detector.keep_frames());
+        options.events.applications.names("frame").then(|| detector.keep_frames());
         let mut flows = FlowTable::new(limits);
         flows.keep_records();
         let datasets = options.datasets.clone().map(|folder| {

@@ -78,8 +78,8 @@ fn packets(place: usize, connection: &str) -> Vec<Vec<u8>> {
 /// Settings, by a name for them.
 fn settings() -> Vec<(String, String)> {
     let yaml = fs::read_to_string(file().with_file_name("suricata.yaml")).unwrap();
-    let types = "types: [alert, {anomaly: {types: {decode: no}}}, {drop: {alerts: yes, flows: all}}, \
-                 {flow: {exception-policy: yes}}, http]";
+    let types = "types: [alert, {anomaly: {types: {decode: no}}}, {flow: {exception-policy: yes}}, \
+                 {drop: {alerts: yes, flows: all}}, http]";
     let yaml = yaml.replace("types: [alert]", types);
     let mut settings = Vec::new();
     for (follows, policy, one_side, mode) in (0..2 * POLICIES.len() * 4).map(|it| {

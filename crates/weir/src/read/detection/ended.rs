@@ -58,14 +58,12 @@ impl<W: Write> Look<W> {
             record.transactions = 0;
         }
         self.counts.flow(&record);
-        let over = Some(record.vlans);
-        let left = self.waiting.end(id);
+        let (over, left) = (Some(record.vlans), self.waiting.end(id));
         // Nobody answered who could have taken in what was said.
-        let Options { waits, midstream, as_ips, .. } = self.options;
+        let Options { waits, midstream, as_ips, as_suricata, .. } = &self.options;
+        let (waits, as_ips) = (*waits && !midstream && !as_suricata.follows_one_side, *as_ips);
         let begins = record.protocol == TCP && !record.is_midstream;
-        let follows_one_side = self.options.as_suricata.follows_one_side;
-        let is_unheard =
-            waits && !(midstream || follows_one_side) && begins && record.view.packets[1] == 0;
+        let is_unheard = waits && begins && record.view.packets[1] == 0;
         match is_unheard {
             true => record.application = None,
             false => left.into_iter().for_each(|it| self.push_late(it, record.vlans)),

@@ -57,8 +57,8 @@ impl<W: Write> Look<W> {
         }
     }
 
-    /// Whether the connection of a packet was not seen to begin, and an exception is made of it: also
-    /// where it is followed, if it is to pass.
+    /// Whether the connection of a packet was not seen to begin, and an exception is made of it:
+    /// also where it is followed, if it is to pass.
     fn begins_midstream(&self, packet: &Packet<'_>, policy: Exception) -> bool {
         self.flows.is_unbegun(&self.detector, packet)
             || policy == Exception::PassFlow && self.flows.is_taken_up(&self.detector, packet)
