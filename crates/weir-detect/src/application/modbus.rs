@@ -1,6 +1,10 @@
 //! Modbus over TCP: requests for registers and coils, and the answers.
 
+mod fault;
+
 use std::collections::VecDeque;
+
+use fault::Faults;
 
 use super::names::{MODBUS_ACCESS, number_of};
 use super::unit::{Record, Said, Unit};
@@ -10,8 +14,8 @@ use crate::heap::heap_size;
 use crate::rule::{Field, Protocol};
 use crate::value::Object;
 
-/// Bytes of the header (MODBUS messaging on TCP/IP, s3.1.3), the unit's identifier included.
-const HEAD_LEN: usize = 7;
+/// Bytes of the header (MODBUS messaging on TCP/IP, s3.1.3) up to what its length counts.
+const HEAD_LEN: usize = 6;
 /// Bytes of a message behind its length, at most.
 const LENGTH_MAX: usize = 254;
 /// Requests that wait for their answer, at most.
@@ -47,13 +51,9 @@ struct Head {
 }
 
 impl Head {
-    /// What begins a message of that transaction of the connection.
-    fn unit(&self, number: u64) -> Unit {
-        let mut unit = Unit::new(Protocol::Modbus, number);
-        if self.protocol != 0 {
-            unit.odd(AppEvent::ModbusProtocol);
-        }
-        unit
+    /// What is wrong about it.
+    fn faults(&self) -> Faults {
+        if self.protocol == 0 { Faults::default() } else { Faults::PROTOCOL }
     }
 }
 
@@ -66,18 +66,19 @@ impl Parser for Modbus {
         }
         while let Some(head) = self.held[side].bytes().first_chunk::<HEAD_LEN>().copied() {
             let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
-            if !(2..=LENGTH_MAX).contains(&length) {
-                let mut unit = Unit::new(Protocol::Modbus, self.count);
-                unit.odd(AppEvent::ModbusLength);
-                said.unreadable(unit);
-                return self.held[side].lose(1, None);
-            }
-            let Some(message) = self.held[side].take(6 + length) else { return };
+            let is_long = !(2..=LENGTH_MAX).contains(&length);
+            // Of one that is too long or too short nothing is looked at but its head.
+            let length = match is_long {
+                true => length.min(self.held[side].bytes().len() - HEAD_LEN),
+                false => length,
+            };
+            let Some(message) = self.held[side].take(HEAD_LEN + length) else { return };
             let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
             let head = Head { transaction: word(0), protocol: word(2) };
+            let body = if is_long { &[][..] } else { &message[HEAD_LEN..] };
             match side {
-                0 => self.request(&head, &message[6..], said),
-                _ => self.response(&head, &message[6..], said),
+                0 => self.request(&head, body, said),
+                _ => self.response(&head, body, said),
             }
         }
     }
@@ -97,25 +98,23 @@ impl Parser for Modbus {
 }
 
 impl Modbus {
+    /// A request; without a `body` one whose length is wrong.
     fn request(&mut self, head: &Head, body: &[u8], said: &mut Said) {
         let number = self.count;
         self.count += 1;
-        let mut unit = head.unit(number);
+        let mut unit = Unit::new(Protocol::Modbus, number);
+        let (function, data, mut faults) = head.read(body, Faults::of_request);
         let mut object = described(head, body);
-        let (function, data) = (body[1], &body[2..]);
-        unit.number(Field::ModbusUnit, body[0]);
+        unit.number(Field::ModbusUnit, body.first().copied().unwrap_or_default());
         unit.number(Field::ModbusFunction, function);
         unit.number(Field::ModbusCategory, category(function, data).0);
         unit.number(Field::ModbusAccess, access(function));
-        if asked(function, data, &mut unit, &mut object).is_none() {
-            unit.odd(AppEvent::ModbusLength);
+        if !body.is_empty() && asked(function & 0x7f, data, &mut unit, &mut object).is_none() {
+            faults.add(Faults::LENGTH);
+            put_rest(data, &mut object);
         }
-        if function == 0 || function & 0x80 != 0 {
-            unit.odd(AppEvent::ModbusFunction);
-        }
-        if !is_sensible(function, data) {
-            unit.odd(AppEvent::ModbusValue);
-        }
+        object.put("error_flags", faults.names());
+        faults.events(0).for_each(|it| unit.odd(it));
         let object = Object::default().with("id", number + 1).with("request", object);
         unit.tells("modbus", object.clone());
         if self.waiting.len() == WAITING_MAX {
@@ -129,51 +128,79 @@ impl Modbus {
     }
 
     fn response(&mut self, head: &Head, body: &[u8], said: &mut Said) {
-        let (function, data) = (body[1], &body[2..]);
+        let (function, data, mut faults) = head.read(body, Faults::of_answer);
         let is_meant = |it: &Request| it.transaction == head.transaction && it.is_for(body);
         let place = self.waiting.iter().position(is_meant);
         let mut object = described(head, body);
-        if function & 0x80 != 0 {
-            let code = data.first().copied().unwrap_or_default();
-            let told = Object::default().with("raw", code).with("code", exception(code));
-            object.put("exception", told);
-        } else {
-            answered(function, data, &mut object);
+        match (data.first(), function & 0x80 != 0) {
+            (Some(code), true) => {
+                let told = Object::default().with("raw", *code).with("code", exception(*code));
+                object.put("exception", told);
+            }
+            _ if body.is_empty() => {}
+            _ if answered(function & 0x7f, data, &mut object).is_none() => {
+                put_rest(data, &mut object);
+            }
+            _ => {}
         }
         let request = place.and_then(|it| self.waiting.remove(it));
-        let mut unit = head.unit(request.as_ref().map_or(self.count, |it| it.number));
-        unit.number(Field::ModbusUnit, body[0]);
-        let object = match request {
-            Some(mut request) => {
-                let is_exception = function & 0x80 != 0;
-                if !is_exception && !is_answer(function, &request.body[2..], data) {
-                    unit.odd(AppEvent::ModbusMismatch);
+        let number = request.as_ref().map_or(self.count, |it| it.number);
+        let mut unit = Unit::new(Protocol::Modbus, number);
+        unit.number(Field::ModbusUnit, body.first().copied().unwrap_or_default());
+        let is_unsolicited = request.is_none();
+        let mut told = match request {
+            Some(request) => {
+                let asked = request.body.get(2..).unwrap_or_default();
+                if function & 0x80 == 0 && !is_answer(function, asked, data) {
+                    faults.add(Faults::VALUE);
                 }
-                request.object.put("response", object);
                 request.object
             }
             None => {
                 self.count += 1;
-                unit.odd(AppEvent::ModbusUnsolicited);
-                Object::default().with("id", unit.number + 1).with("response", object)
+                Object::default().with("id", number + 1)
             }
         };
-        if function & 0x80 != 0 && exception(data.first().copied().unwrap_or_default()) == "Unknown"
-        {
-            unit.odd(AppEvent::ModbusException);
+        faults.events(1).for_each(|it| unit.odd(it));
+        if is_unsolicited {
+            unit.odd(AppEvent::ModbusUnsolicited);
         }
-        said.records.push(Record::new("modbus", unit.number, object.clone()));
-        unit.tells("modbus", object);
+        object.put("error_flags", faults.names());
+        told.put("response", object);
+        said.records.push(Record::new("modbus", number, told.clone()));
+        unit.tells("modbus", told);
         said.tell(unit);
+    }
+}
+
+impl Head {
+    /// What a message does, what it says of that, and what is wrong about it.
+    fn read<'a>(&self, body: &'a [u8], of: fn(u8, &[u8]) -> Faults) -> (u8, &'a [u8], Faults) {
+        let mut faults = self.faults();
+        let [_, function, data @ ..] = body else {
+            faults.add(Faults::LENGTH);
+            return (0, &[], faults);
+        };
+        faults.add(of(*function, data));
+        (*function, data, faults)
+    }
+}
+
+/// What cannot be read as what its function has is told as it is.
+fn put_rest(data: &[u8], object: &mut Object) {
+    if object.value("read").is_none() && object.value("write").is_none() {
+        object.put("data", data);
     }
 }
 
 impl Request {
     /// Whether an answer comes from whom it asks, and is one to what it asks for.
     fn is_for(&self, answer: &[u8]) -> bool {
-        let function = answer[1] & 0x7f;
-        let is_same = self.body[0] == answer[0] && self.body[1] == function;
-        let is_exception = answer[1] & 0x80 != 0;
+        let [unit, function] = [0, 1].map(|at| answer.get(at).copied().unwrap_or_default());
+        let own = [0, 1].map(|at| self.body.get(at).copied().unwrap_or_default());
+        let is_exception = function & 0x80 != 0;
+        let is_same = own[0] == unit && own[1] & 0x7f == function & 0x7f;
+        let function = function & 0x7f;
         is_same && (function != 8 || is_exception || self.body.get(2..4) == answer.get(2..4))
     }
 }
@@ -196,16 +223,18 @@ fn is_answer(function: u8, asked: &[u8], answer: &[u8]) -> bool {
 
 /// What either side says.
 fn described(head: &Head, body: &[u8]) -> Object {
-    let (function, data) = (body[1], &body[2..]);
+    let (unit, function, data) = match body {
+        [unit, function, data @ ..] => (*unit, *function, data),
+        _ => (0, 0, &[][..]),
+    };
     Object::default()
         .with("transaction_id", head.transaction)
         .with("protocol_id", head.protocol)
-        .with("unit_id", body[0])
+        .with("unit_id", unit)
         .with("function_raw", function)
         .with("function_code", name(function & 0x7f))
         .with("access_type", access_name(function & 0x7f))
         .with("category", category(function & 0x7f, data).1)
-        .with("error_flags", if head.protocol == 0 { "NONE" } else { "PROTO_ID" })
 }
 
 /// Addresses and values of a request.
@@ -273,40 +302,23 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
     Some(())
 }
 
-/// Whether a request asks for, and brings, as much as it may (MODBUS application protocol s6).
-fn is_sensible(function: u8, data: &[u8]) -> bool {
-    let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
-    let (Some(first), Some(second)) = (word(0), word(2)) else { return true };
-    match function {
-        1 | 2 => (1..=2000).contains(&second),
-        3 | 4 => (1..=125).contains(&second),
-        5 => matches!(second, 0 | 0xff00),
-        8 => !matches!(first, 19 | 21),
-        15 => data.get(4).is_none_or(|it| u16::from(*it) == second.div_ceil(8)),
-        16 => data.get(4).is_none_or(|it| u32::from(*it) == 2 * u32::from(second)),
-        _ => true,
-    }
-}
-
 /// What an answer says.
-fn answered(function: u8, data: &[u8], object: &mut Object) {
+fn answered(function: u8, data: &[u8], object: &mut Object) -> Option<()> {
     let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
     match function {
         1..=4 | 23 => {
-            let data = data.get(1..).unwrap_or_default();
-            object.put("read", Object::default().with("data", data));
+            object.put("read", Object::default().with("data", data.get(1..)?));
         }
         5 | 6 | 15 | 16 => {
-            let mut told = Object::default();
-            told.put_some("address", word(0));
-            told.put_some("data", word(2));
+            let told = Object::default().with("address", word(0)?).with("data", word(2)?);
             object.put("write", told);
         }
         8 => diagnostic(data, object),
-        22 => object.put_some("write", mask(data)),
+        22 => object.put("write", mask(data)?),
         43 => mei(data, object),
         _ => object.put("data", data),
     }
+    Some(())
 }
 
 fn mask(data: &[u8]) -> Option<Object> {
@@ -395,6 +407,7 @@ fn category(function: u8, data: &[u8]) -> (i64, &'static str) {
         data.get(1).copied().unwrap_or_default(),
     ]);
     match function {
+        0 => (0, "NONE"),
         8 if matches!(subfunction, 5..=9 | 19 | 21..) => (16, "RESERVED"),
         43 => match data.first() {
             Some(13 | 14) => PUBLIC_ASSIGNED,
