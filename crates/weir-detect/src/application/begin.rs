@@ -245,7 +245,7 @@ pub(super) fn is_ldap(bytes: &[u8]) -> bool {
 
 /// A sequence that begins with a version (RFC 1157 s4, RFC 3412 s6).
 fn is_snmp(bytes: &[u8]) -> bool {
-    let Some((0x30, content)) = super::ber::outer(bytes) else { return false };
+    let Some((0x30, content)) = super::ber::Ber::new(bytes).next() else { return false };
     // As long as somebody likes.
     matches!(content, [2, 1, 0 | 1 | 3, ..] | [2, 2, 0, 0 | 1 | 3, ..])
 }

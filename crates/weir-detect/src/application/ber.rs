@@ -74,6 +74,26 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     head(bytes).and_then(|(_, head, length)| head.checked_add(length))
 }
 
+/// Whether a value among those that `bytes` has, or in one of them, is longer than what it stands in.
+pub(crate) fn is_cut(bytes: &[u8]) -> bool {
+    /// Of a message, values in values so deep are looked at.
+    const DEPTH_MAX: usize = 32;
+    let mut inside = vec![(bytes, 0)];
+    while let Some((mut rest, depth)) = inside.pop() {
+        while !rest.is_empty() {
+            let Some((tag, head, length)) = head(rest) else { return true };
+            let Some(content) = rest.get(head..).and_then(|it| it.get(..length)) else {
+                return true;
+            };
+            if tag & 0x20 != 0 && depth < DEPTH_MAX {
+                inside.push((content, depth + 1));
+            }
+            rest = &rest[head + length..];
+        }
+    }
+    false
+}
+
 /// A number's content.
 pub(crate) fn integer(content: &[u8]) -> Option<i64> {
     let (first, _) = content.split_first()?;
@@ -113,6 +133,14 @@ mod tests {
         assert_eq!(ber.expect(OCTETS), Some(b"ab".as_slice()));
         assert_eq!(ber.next(), Some((SEQUENCE, b"".as_slice())));
         assert_eq!(ber.next(), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_what_it_stands_in_is_cut() {
+        assert!(!is_cut(b"\x30\x05\x02\x01\x05\x04\x00"));
+        assert!(is_cut(b"\x30\x05\x02\x01\x05\x04\x01"));
+        assert!(is_cut(b"\x30\x04\x02\x01\x05"));
+        assert!(!is_cut(b"\x04\x02\x02\x09"));
     }
 
     #[test]

@@ -51,10 +51,8 @@ impl Krb5 {
 
     fn message(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Krb5, self.count);
-        let Some(message) = message(bytes) else {
-            unit.odd(AppEvent::KrbMalformed);
-            return said.unreadable(unit);
-        };
+        // What is none, or cannot be read, is passed over, as by Suricata.
+        let Some(message) = message(bytes) else { return };
         if matches!(message.kind, AS_REQ | TGS_REQ | AP_REQ) {
             self.asked = Some(message.kind);
         }

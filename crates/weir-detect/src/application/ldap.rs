@@ -73,10 +73,8 @@ impl Parser for Ldap {
                 break;
             }
             let Some(bytes) = self.held[side].take(length) else { break };
-            if self.message(side, &bytes, said).is_none() {
-                let mut unit = Unit::new(Protocol::Ldap, self.count);
-                unit.odd(AppEvent::LdapInvalid);
-                said.unreadable(unit);
+            if self.message(side, &bytes, said).is_none() && !ber::is_cut(&bytes) {
+                self.fail(said);
             }
         }
     }
@@ -98,6 +96,19 @@ impl Parser for Ldap {
 }
 
 impl Ldap {
+    /// A message is none of this protocol's: of the last that is not answered something is odd, as
+    /// with Suricata.
+    fn fail(&mut self, said: &mut Said) {
+        let last = self.waiting.back();
+        let odd = last.map(|it| {
+            let mut unit = it.unit();
+            unit.odd(AppEvent::LdapInvalid);
+            unit
+        });
+        said.units.extend(odd);
+        said.fail();
+    }
+
     fn message(&mut self, side: usize, bytes: &[u8], said: &mut Said) -> Option<()> {
         let mut outer = Ber::new(Ber::new(bytes).expect(SEQUENCE)?);
         let identifier = outer.integer()?;

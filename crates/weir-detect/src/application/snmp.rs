@@ -30,10 +30,8 @@ no_heap!(Snmp);
 impl Parser for Snmp {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let mut unit = Unit::new(Protocol::Snmp, self.count);
-        let Some(mut message) = message(bytes, &mut unit) else {
-            unit.odd(AppEvent::SnmpMalformed);
-            return said.unreadable(unit);
-        };
+        // What cannot be read is no transaction, and nothing is odd about one, as with Suricata.
+        let Some(mut message) = message(bytes, &mut unit) else { return said.fail() };
         self.count += 1;
         let first = *self.version.get_or_insert(message.version);
         if first != message.version {
@@ -211,6 +209,6 @@ mod tests {
     fn what_is_cut_is_malformed() {
         let (mut snmp, mut said) = (Snmp::default(), Said::default());
         snmp.take(0, &GET[..30], &mut said);
-        assert!(said.units[0].events.has(AppEvent::SnmpMalformed) && said.records.is_empty());
+        assert!(said.has_failed && said.units.is_empty() && said.records.is_empty());
     }
 }

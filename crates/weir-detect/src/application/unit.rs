@@ -300,6 +300,11 @@ impl Said {
         self.units.push(unit);
     }
 
+    /// Nothing more can be read.
+    pub(crate) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Tells of a message that cannot be read.
     pub(crate) fn unreadable(&mut self, unit: Unit) {
         self.has_failed = true;
