@@ -74,7 +74,8 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     head(bytes).and_then(|(_, head, length)| head.checked_add(length))
 }
 
-/// Whether a value among those that `bytes` has, or in one of them, is longer than what it stands in.
+/// Whether a value among those that `bytes` has, or in one of them, is longer than what it stands
+/// in.
 pub(crate) fn is_cut(bytes: &[u8]) -> bool {
     /// Of a message, values in values so deep are looked at.
     const DEPTH_MAX: usize = 32;

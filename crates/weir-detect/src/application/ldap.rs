@@ -73,7 +73,10 @@ impl Parser for Ldap {
                 break;
             }
             let Some(bytes) = self.held[side].take(length) else { break };
-            if self.message(side, &bytes, said).is_none() && !ber::is_cut(&bytes) {
+            // One with a number, and a value that does not fit, waits for the rest with Suricata.
+            let number = || Ber::new(Ber::new(&bytes).expect(SEQUENCE)?).integer();
+            let waits = || number().is_some() && ber::is_cut(&bytes);
+            if self.message(side, &bytes, said).is_none() && !waits() {
                 self.fail(said);
             }
         }

@@ -202,10 +202,11 @@ impl Pgsql {
     fn message(&mut self, side: usize, said: &mut Said) -> Option<()> {
         let head: [u8; 5] = *self.held[side].bytes().first_chunk()?;
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-        if !(4..=LENGTH_MAX).contains(&length) {
+        if length < 4 {
             self.broken(AppEvent::PgsqlLength, said);
             return None;
         }
+        // Of a length that no message has, this side says nothing more that can be read.
         let whole = 1 + length as usize;
         let looked_into = whole.min(MESSAGE_LEN_MAX);
         if self.held[side].bytes().len() < looked_into {
