@@ -1,13 +1,18 @@
 //! NFS, versions 2 to 4 (RFC 1094, 1813, 7530), over ONC RPC (RFC 5531): which files are used.
 
+mod compound;
+mod four;
+mod moved;
+
 use std::collections::VecDeque;
 
-use super::file::Content;
-use super::unit::{FileState, FileTold, Record, Said, Unit};
+use moved::{Reading, Written};
+
+use super::unit::{Record, Said, Unit};
 use super::{Held, Parser, Unanswered};
 use crate::buffers::event::AppEvent;
 use crate::heap::heap_size;
-use crate::rule::{Buffer, Field, Protocol};
+use crate::rule::{Field, Protocol};
 use crate::value::{Object, text};
 
 /// Program of NFS.
@@ -83,26 +88,6 @@ pub(crate) struct Nfs {
 }
 heap_size!(Nfs { held, waiting, files, written, read });
 
-/// A file that is written.
-#[derive(Debug)]
-struct Written {
-    call: Call,
-    content: Content,
-    pieces: u32,
-}
-heap_size!(Written { call, content });
-
-/// A file that is read: a transaction from its first call on.
-#[derive(Debug)]
-struct Reading {
-    call: Call,
-    content: Content,
-    pieces: u32,
-    /// Its last piece came.
-    is_over: bool,
-}
-heap_size!(Reading { call, content });
-
 /// A call that waits for its answer.
 #[derive(Clone, Debug)]
 struct Call {
@@ -153,6 +138,12 @@ impl<'a> Xdr<'a> {
         let length = self.number()?;
         let kept = self.rest.len().min(usize::try_from(length).ok()?);
         Some((length.into(), &self.rest[..kept]))
+    }
+
+    /// Passes over data of which perhaps not all was kept.
+    fn pass_data(&mut self, length: u64) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).next_multiple_of(4);
+        self.rest = self.rest.get(length..).unwrap_or_default();
     }
 
     fn pass(&mut self, count: usize) -> Option<()> {
@@ -210,7 +201,8 @@ impl Parser for Nfs {
 
     fn end(&mut self, said: &mut Said) {
         let calls = std::mem::take(&mut self.waiting);
-        let mut records: Vec<_> = calls.into_iter().filter_map(|it| it.unanswered(0)).collect();
+        let calls = calls.into_iter().filter(|it| it.version < 4);
+        let mut records: Vec<_> = calls.filter_map(|it| it.unanswered(0)).collect();
         for written in std::mem::take(&mut self.written) {
             records.push(written.end(said));
         }
@@ -222,42 +214,6 @@ impl Parser for Nfs {
             records.sort_by_key(|it| it.number);
             said.records.append(&mut records);
         }
-    }
-}
-
-impl Reading {
-    /// What is told of a file whose last piece did not come.
-    fn end(self) -> Vec<Record> {
-        let Self { call, content, pieces, .. } = self;
-        let (number, name) = (call.number, call.file_name().map(<[u8]>::to_vec));
-        let (size, digests) = (content.size, content.digests());
-        let told = FileTold { name: name.as_deref(), size, digests, side: 1, range: None };
-        let told_of = call.unanswered(pieces);
-        let file = told_of
-            .as_ref()
-            .map(|it| Record::file_in(FileState::Truncated, number, it.objects.clone(), &told));
-        [told_of, file].into_iter().flatten().collect()
-    }
-}
-
-impl Written {
-    /// The file ends with its flow; what is told of its writing.
-    fn end(self, said: &mut Said) -> Record {
-        let Self { call, mut content, pieces } = self;
-        content.finish(said.wanted);
-        let (size, digests) = (content.size, content.digests());
-        let chunks = Object::default()
-            .with("first", true)
-            .with("last", true)
-            .with("last_xid", call.identifier)
-            .with("chunks", pieces.saturating_sub(1));
-        let object = call.object(Some("OK".to_owned())).with("write", chunks);
-        // Who wrote is not told.
-        let rpc = Call { credentials: Object::default(), kind: "NULL", ..call.clone() };
-        let objects = vec![("rpc", rpc.rpc("ACCEPTED")), ("nfs", object)];
-        let told = FileTold { name: call.file_name(), size, digests, side: 0, range: None };
-        said.records.push(Record::file(call.number, objects.clone(), &told));
-        Record { kind: "nfs", number: Some(call.number), objects, side: None }
     }
 }
 
@@ -291,6 +247,10 @@ impl Nfs {
         }
         let (kind, credentials) = credentials(&mut xdr)?;
         let _ = (xdr.number()?, xdr.opaque()?);
+        if version == 4 {
+            self.compound(identifier, (procedure, xdr), (kind, credentials), said);
+            return Some(());
+        }
         let (name, rename) = self.named(version, procedure, xdr).unwrap_or_default();
         let has_file = is_of_file(version, procedure);
         let handle = if has_file { xdr.opaque().unwrap_or_default() } else { &[] }.to_vec();
@@ -356,52 +316,6 @@ impl Nfs {
         })
     }
 
-    /// Of so many bytes, those that are not kept: what lies about its length is not longer for it.
-    fn passed(&self, length: u64, data: &[u8]) -> u64 {
-        if self.is_cut { length - data.len() as u64 } else { 0 }
-    }
-
-    fn is_written(&self, handle: &[u8]) -> bool {
-        self.written.iter().any(|it| it.call.handle == handle)
-    }
-
-    /// The transaction that reads a file.
-    fn reader_of(&self, handle: &[u8]) -> Option<u64> {
-        let read = self.read.iter().filter(|it| !it.is_over).map(|it| &it.call);
-        let reads = |it: &&Call| it.version == 3 && it.procedure == READ;
-        let mut calls = read.chain(self.waiting.iter().filter(reads));
-        calls.find(|it| it.handle == handle).map(|it| it.number)
-    }
-
-    /// More of a file.
-    fn write(&mut self, call: Call, mut xdr: Xdr<'_>, said: &mut Said) {
-        let (Some(at), Some(_), Some(stable)) = (xdr.wide(), xdr.number(), xdr.number()) else {
-            return;
-        };
-        let Some((length, data)) = xdr.data() else { return };
-        let place = self.written.iter().position(|it| it.call.handle == call.handle);
-        let place = place.unwrap_or_else(|| {
-            if self.written.len() == FILES_MAX {
-                self.written.remove(0);
-            }
-            self.written.push(Written { call, content: Content::default(), pieces: 0 });
-            self.written.len() - 1
-        });
-        let passed = self.passed(length, data);
-        let file = &mut self.written[place];
-        file.pieces += 1;
-        file.content.add_at(at, (data, passed), said.wanted);
-        let mut unit = file.call.unit();
-        unit.text(Buffer::FileName, &file.call.name);
-        file.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
-        // With these bytes the file is to be on the disk.
-        if stable == FILE_SYNC && file.content.is_whole() {
-            unit.whole_file(file.content.size, file.content.digests());
-        }
-        unit.tells("nfs", file.call.object(None));
-        said.units.push(unit);
-    }
-
     fn answer(&mut self, bytes: &[u8], said: &mut Said) -> Option<()> {
         let mut xdr = Xdr { rest: bytes };
         let (identifier, kind, state) = (xdr.number()?, xdr.number()?, xdr.number()?);
@@ -409,6 +323,10 @@ impl Nfs {
         let (Some(place), 1) = (place, kind) else { return Some(()) };
         let call = self.waiting.remove(place)?;
         let mut status = None;
+        if call.version == 4 {
+            self.compounded(call, (state == 0).then_some(xdr), said);
+            return Some(());
+        }
         if state == 0 {
             let _ = (xdr.number()?, xdr.opaque()?);
             let accepted = xdr.number()?;
@@ -448,63 +366,6 @@ impl Nfs {
         Some(())
     }
 
-    /// What came of a file that is read; whether it is the last piece, with which it is told.
-    fn read(
-        &mut self,
-        call: &Call,
-        mut xdr: Xdr<'_>,
-        (objects, unit): (&mut Vec<(&'static str, Object)>, &mut Unit),
-        said: &mut Said,
-    ) -> Option<bool> {
-        if xdr.number()? == 1 {
-            xdr.pass(84)?;
-        }
-        let (_, is_last) = (xdr.number()?, xdr.number()? == 1);
-        let (length, data) = xdr.data()?;
-        let passed = self.passed(length, data);
-        let reading = self.reading_of(call, said);
-        reading.pieces += 1;
-        reading.content.add_at(call.at, (data, passed), said.wanted);
-        unit.text(Buffer::FileName, &call.name);
-        reading.content.stretches().for_each(|it| unit.text(Buffer::FileData, it));
-        let chunks = Object::default()
-            .with("first", true)
-            .with("last", is_last)
-            .with("last_xid", call.identifier)
-            .with("chunks", reading.pieces);
-        objects[0].1 = reading.call.rpc("ACCEPTED");
-        objects[1].1.put("read", chunks);
-        if is_last {
-            // Answers overtake each other: what lies before may come yet.
-            reading.is_over = true;
-            let mut content = reading.content.clone();
-            content.finish(said.wanted);
-            let (size, digests) = (content.size, content.digests());
-            unit.whole_file(size, digests);
-            let told = FileTold { name: call.file_name(), size, digests, side: 1, range: None };
-            said.records.push(Record::file(call.number, objects.clone(), &told));
-        }
-        Some(is_last)
-    }
-
-    /// The file that a call reads. One that makes room for it is told as it ends here.
-    fn reading_of(&mut self, call: &Call, said: &mut Said) -> &mut Reading {
-        self.read.retain(|it| !(it.is_over && it.content.is_whole()));
-        let place = self.read.iter().position(|it| it.call.handle == call.handle);
-        let place = place.unwrap_or_else(|| {
-            if self.read.len() == READ_MAX {
-                let oldest = self.read.remove(0);
-                if !oldest.is_over {
-                    said.records.extend(oldest.end());
-                }
-            }
-            let (call, content) = (call.clone(), Content::default());
-            self.read.push(Reading { call, content, pieces: 0, is_over: false });
-            self.read.len() - 1
-        });
-        &mut self.read[place]
-    }
-
     /// The handle that an answer gives of the file that was named.
     fn learn(&mut self, call: &Call, mut xdr: Xdr<'_>) {
         let handle = match call.procedure {
@@ -516,12 +377,22 @@ impl Nfs {
             }
             _ => None,
         };
-        let Some(handle) = handle else { return };
+        handle.into_iter().for_each(|it| self.remember(it, &call.name));
+    }
+
+    /// A handle leads to the file of this name.
+    fn remember(&mut self, handle: &[u8], name: &[u8]) {
         self.files.retain(|it| it.0 != handle);
         if self.files.len() == FILES_MAX {
             self.files.remove(0);
         }
-        self.files.push((handle.to_vec(), call.name.clone()));
+        self.files.push((handle.to_vec(), name.to_vec()));
+    }
+
+    /// The name that led to a handle; empty where none did.
+    fn name_of(&self, handle: &[u8]) -> Vec<u8> {
+        let known = self.files.iter().find(|it| it.0 == handle);
+        known.map(|it| it.1.clone()).unwrap_or_default()
     }
 }
 
@@ -543,21 +414,31 @@ impl Call {
         self.version < 4 && matches!(self.procedure, GETATTR | COMMIT)
     }
 
+    /// Whether it reads a file.
+    fn reads(&self) -> bool {
+        matches!((self.version, self.procedure), (3, READ) | (4, four::READ))
+    }
+
+    /// How many pieces of a file are told: in version 4 those behind the first.
+    fn chunks(&self, pieces: u32) -> u32 {
+        pieces.saturating_sub(u32::from(self.version == 4))
+    }
+
     /// What is told of it once its flow ends without an answer.
     fn unanswered(mut self, pieces: u32) -> Option<Record> {
-        if self.is_quiet() || self.version > 3 || self.is_more {
+        if self.is_quiet() || (self.version > 3 && !self.reads()) || self.is_more {
             return None;
         }
         if self.procedure == LOOKUP {
             self.handle.clear();
         }
         let mut object = self.object(Some("OK".to_owned()));
-        if self.version == 3 && self.procedure == READ {
+        if self.reads() {
             let chunks = Object::default()
                 .with("first", true)
                 .with("last", false)
                 .with("last_xid", 0_u8)
-                .with("chunks", pieces);
+                .with("chunks", self.chunks(pieces));
             object.put("read", chunks);
         }
         let mut record = Record::new("nfs", self.number, object).from(1);
@@ -587,7 +468,8 @@ impl Call {
             checksum.update(&self.handle);
             object.put("hhash", format!("{:x}", checksum.sum()));
         }
-        let is_file = self.version == 3 && matches!(self.procedure, READ | WRITE);
+        let moves = [(3, READ), (3, WRITE), (4, four::READ), (4, four::WRITE)];
+        let is_file = moves.contains(&(self.version, self.procedure));
         object.put("id", self.number + 1);
         object.put("file_tx", is_file);
         object.put("type", kind);
@@ -631,7 +513,14 @@ fn credentials(xdr: &mut Xdr<'_>) -> Option<(&'static str, Object)> {
 /// As EVE spells them.
 fn procedure_name(version: u32, procedure: u32) -> String {
     if version == 4 {
-        return if procedure == 1 { "COMPOUND" } else { "NULL" }.to_owned();
+        return match procedure {
+            0 => "NULL",
+            four::READ => "READ",
+            four::WRITE => "WRITE",
+            four::REMOVE => "REMOVE",
+            _ => "COMPOUND",
+        }
+        .to_owned();
     }
     if version == 2 {
         let name = SECOND.get(procedure as usize).copied();

@@ -9,6 +9,7 @@
 //! its bound becomes `eve.json.1`, in the place of the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +27,7 @@ use weir_engine::verdict::Side;
 use weir_wire::frame::Time;
 
 use super::eve_dns::DnsVersion;
-use super::eve_out::{Out, open};
+use super::eve_out::{Out, is_pipe, open};
 use super::eve_socket::{EveSocket, LineKind};
 use super::siem::{Siem, SiemCounters, SiemSink};
 use super::siem_text::SiemEvent;
@@ -63,12 +64,25 @@ pub struct EveFile {
 
 impl EveFile {
     /// Opens the files that it names, and makes them where they are not there; sockets come later.
+    /// Pipes are left alone: who reads one, and sees it opened and closed, takes it for over.
+    ///
+    /// # Errors
+    /// One cannot be opened.
+    pub fn try_open(&self) -> io::Result<()> {
+        self.files().filter(|it| !is_pipe(it)).try_for_each(|it| open(it).map(drop))
+    }
+
+    /// The same with pipes; they stay open as long as what is returned is kept.
     ///
     /// # Errors
     /// One cannot be opened. Nor can a pipe that nobody reads: who writes would wait.
-    pub fn try_open(&self) -> io::Result<()> {
+    fn open_all(&self) -> io::Result<Vec<File>> {
+        self.files().map(|it| open(it)).collect()
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let file = (self.place == EvePlace::File).then_some(&self.path);
-        file.into_iter().chain(&self.fast).try_for_each(|it| open(it).map(drop))
+        file.into_iter().chain(&self.fast)
     }
 }
 
@@ -174,7 +188,8 @@ enum Message {
     Stats(BTreeMap<String, u64>),
     /// Who did what, and what came of it.
     Note([String; 3]),
-    File(Option<EveFile>),
+    /// The files to write to from now on, and those of them that are open already.
+    File(Option<EveFile>, Vec<File>),
     Stop,
 }
 
@@ -325,8 +340,8 @@ impl AlertSink {
     /// # Errors
     /// It cannot be opened; the file before stays.
     pub fn change(&self, file: Option<EveFile>) -> io::Result<()> {
-        file.as_ref().map_or(Ok(()), EveFile::try_open)?;
-        self.sender.queue.send(Message::File(file)).map_err(io::Error::other)
+        let open = file.as_ref().map(EveFile::open_all).transpose()?.unwrap_or_default();
+        self.sender.queue.send(Message::File(file, open)).map_err(io::Error::other)
     }
 
     /// Tells the sinks what the gateway did, or was told to. Never waits.
@@ -396,7 +411,10 @@ impl Work {
                     self.write_event(eve_record::stats(clock::time(), &counters), None);
                 }
                 Ok(Message::Note(note)) => self.siem.send(&siem_note(note)),
-                Ok(Message::File(file)) => self.change(file),
+                Ok(Message::File(file, open)) => {
+                    self.change(file);
+                    drop(open);
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return self.end(),
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -94,21 +94,17 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Why nothing can be written to what is at a path, and what to do about it; `None`: nothing is
-/// there, or a file that may take it.
+/// Why nothing is written to what is at a path, and what to do about it; `None`: nothing is there,
+/// or a file that may take it. Whether somebody reads a pipe is known at the start: to try it would
+/// end it for the reader.
 pub fn unfit(path: &Path) -> Option<(&'static str, &'static str)> {
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();
-    if kind.is_symlink() {
-        return Some(("is a symbolic link", "name the file that it leads to: no link is followed"));
-    }
-    // One that is read can be opened; nobody waits for its reader.
-    let is_unread = || {
-        let mut options = OpenOptions::new();
-        options.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
-        options.open(path).is_err()
-    };
-    let is_left = kind.is_fifo() && is_unread();
-    is_left.then_some(("is a pipe that nobody reads", "start its reader first, or name a file"))
+    let remedy = "name the file that it leads to: no link is followed";
+    kind.is_symlink().then_some(("is a symbolic link", remedy))
+}
+
+pub(super) fn is_pipe(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_fifo())
 }
 
 fn numbered(path: &Path) -> PathBuf {

@@ -123,6 +123,32 @@ fn a_pipe_that_nobody_reads_and_a_link_are_refused_by_name() {
     for (path, why) in [(&pipe, "a pipe that nobody reads"), (&link, "a symbolic link")] {
         let error = AlertSink::start(Some(file(path, None)), None, &[]).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
-        assert!(file(path, None).try_open().unwrap_err().to_string().contains(why));
+        let sink = start(&folder.path().join("eve.json"), None);
+        let error = sink.change(Some(file(path, None))).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
     }
+    assert!(file(&link, None).try_open().is_err());
+}
+
+#[test]
+fn who_reads_a_pipe_reads_on_when_it_is_tried_and_taken_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    let sink = start(&folder.path().join("eve.json"), None);
+    let patience = Instant::now() + PATIENCE;
+    assert_eq!(weir_store::sink::unfit(&pipe), None);
+    file(&pipe, None).try_open().unwrap();
+    while let Err(error) = sink.change(Some(file(&pipe, None))) {
+        assert!(Instant::now() < patience, "{error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    sink.stats([("uptime".to_owned(), 1)].into());
+    drop(sink);
+    let text = reader.join().unwrap();
+    assert!(text.contains("\"uptime\":1"), "{text}");
 }

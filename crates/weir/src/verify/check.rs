@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::case::Check;
 
+/// Seconds that a command of a test may take.
+const SHELL_SECONDS: &str = "60";
+
 /// What came of a test.
 #[derive(Debug)]
 pub struct Made<'a> {
@@ -26,14 +29,19 @@ impl Made<'_> {
     /// # Errors
     /// Why it failed.
     pub fn shell(&self, command: &str) -> Result<String, String> {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", command]).current_dir(self.folder).stdin(Stdio::null());
+        // timeout(1) ends what the command started as well.
+        let mut shell = Command::new("timeout");
+        shell.args(["--kill-after=5", SHELL_SECONDS, "sh", "-c", command]);
+        shell.current_dir(self.folder).stdin(Stdio::null());
         let test = std::path::absolute(self.test).map_err(|error| error.to_string())?;
         shell.env("TEST_DIR", test).env("OUTPUT_DIR", self.folder);
         let output = shell.output().map_err(|error| format!("no shell: {error}"))?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            false => Err(format!("`{}` ends with {}", command.trim(), output.status)),
+        let command = command.trim();
+        match output.status.code() {
+            Some(0) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+            // What timeout(1) ends with where it has ended the command.
+            Some(124 | 137) => Err(format!("`{command}` did not end within {SHELL_SECONDS} s")),
+            _ => Err(format!("`{command}` ends with {}", output.status)),
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rule::Buffer;
 
 fn call(procedure: u8, arguments: &[u8]) -> Vec<u8> {
     let head = [0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3];
@@ -127,5 +128,97 @@ fn version_2_has_names_of_its_own() {
     let name = |procedure| left(2, procedure, b"").unwrap().value("procedure").cloned();
     for (procedure, told) in [(4, "LOOKUP"), (8, "WRITE"), (16, "READDIR"), (99, "99")] {
         assert_eq!(name(procedure), Some(told.into()));
+    }
+}
+
+/// A call of version 4, of these operations; and the head of an answer to it, of so many.
+fn compound(operations: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = call(1, &[&[0; 8][..], &[0, 0, 0, operations.len() as u8]].concat());
+    bytes[19] = 4;
+    [bytes, operations.concat()].concat()
+}
+
+fn answer(operations: &[&[u8]]) -> Vec<u8> {
+    let head = [0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let of_compound = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, operations.len() as u8];
+    [&head[..], &of_compound, &operations.concat()].concat()
+}
+
+const STATE: [u8; 16] = [7; 16];
+const PUT_DIRECTORY: &[u8] = b"\0\0\0\x16\0\0\0\x04dire";
+const PUT_FILE: &[u8] = b"\0\0\0\x16\0\0\0\x04file";
+const PUT_TOLD: &[u8] = &[0, 0, 0, 22, 0, 0, 0, 0];
+
+/// Opens `a.txt` without making it, and asks for its handle.
+fn opened() -> [(usize, Vec<u8>); 2] {
+    let sequence = [&[0, 0, 0, 53][..], &[0; 32]].concat();
+    let open = [
+        &[0, 0, 0, 18][..],
+        &[0; 20],
+        b"\0\0\0\x05owner\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05a.txt\0\0\0",
+    ];
+    let asked = compound(&[&sequence, PUT_DIRECTORY, &open.concat(), &[0, 0, 0, 10]]);
+    let sequence = [&[0, 0, 0, 53, 0, 0, 0, 0][..], &[0; 36]].concat();
+    let open = [&[0, 0, 0, 18, 0, 0, 0, 0][..], &[0; 48]].concat();
+    let handle = b"\0\0\0\x0a\0\0\0\0\0\0\0\x04file";
+    [(0, asked), (1, answer(&[&sequence, PUT_TOLD, &open, handle]))]
+}
+
+#[test]
+fn a_compound_that_reads_tells_the_file_by_the_name_that_opened_it() {
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    let read = [&[0, 0, 0, 25][..], &STATE, &[0; 8], &[0, 0, 0, 64]].concat();
+    let came = b"\0\0\0\x19\0\0\0\0\0\0\0\x01\0\0\0\x08evilfile";
+    let reads = [(0, compound(&[PUT_FILE, &read])), (1, answer(&[PUT_TOLD, came]))];
+    for (side, bytes) in opened().into_iter().chain(reads) {
+        nfs.take(side, &bytes, &mut said);
+    }
+    assert!(!said.has_failed);
+    let [unit] = &said.units[..] else { panic!("{said:?}") };
+    assert!(unit.each(Buffer::FileData, &mut |it| it == b"evilfile"));
+    assert!(unit.each(Buffer::FileName, &mut |it| it == b"a.txt"));
+    let kinds: Vec<_> = said.records.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, ["fileinfo", "nfs"]);
+    let told = &said.records[1].objects[1].1;
+    assert_eq!(told.value("procedure"), Some(&"READ".into()));
+    assert_eq!(told.value("filename"), Some(&"a.txt".into()));
+}
+
+#[test]
+fn a_compound_that_writes_tells_the_file_when_it_is_to_be_kept() {
+    let write = |at: u8, stable: u8, data: &[u8]| {
+        let place = [0, 0, 0, 0, 0, 0, 0, at, 0, 0, 0, stable, 0, 0, 0, data.len() as u8];
+        [&[0, 0, 0, 38][..], &STATE, &place, data].concat()
+    };
+    let commit = [&[0, 0, 0, 5][..], &[0; 12]].concat();
+    for keeps in [write(4, 2, b"file"), [write(4, 0, b"file"), commit].concat()] {
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        nfs.take(0, &compound(&[PUT_FILE, &write(0, 0, b"evil")]), &mut said);
+        assert!(said.records.is_empty(), "more may come");
+        let mut bytes = compound(&[PUT_FILE, &keeps]);
+        // Two operations are in one of them.
+        let count = if keeps.len() > 50 { 3 } else { 2 };
+        let at = bytes.len() - keeps.len() - PUT_FILE.len() - 1;
+        bytes[at] = count;
+        nfs.take(0, &bytes, &mut said);
+        let [record] = &said.records[..] else { panic!("{said:?}") };
+        assert_eq!(record.kind, "fileinfo");
+        assert!(said.units.iter().any(|it| it.each(Buffer::FileData, &mut |it| it == b"evilfile")));
+        let told = record.objects[1].1.value("procedure");
+        assert_eq!(told, Some(&"WRITE".into()));
+    }
+}
+
+#[test]
+fn a_compound_with_a_form_that_nobody_knows_is_looked_at_up_to_there() {
+    let unknown = [0, 0, 0, 99, 1, 2, 3, 4];
+    let remove = b"\0\0\0\x1c\0\0\0\x05a.txt\0\0\0";
+    for (operations, is_seen) in
+        [([PUT_DIRECTORY, remove, &unknown], true), ([PUT_DIRECTORY, &unknown, remove], false)]
+    {
+        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+        nfs.take(0, &compound(&operations), &mut said);
+        assert_eq!(said.units.len(), usize::from(is_seen), "{said:?}");
+        assert!(!said.has_failed);
     }
 }
