@@ -59,6 +59,7 @@ const DIFFERENCES: &[(&str, u16, &str, &str)] = &[
         "file.data",
         "its rules see a file that is stored by FTP, and none that is fetched",
     ),
+    ("nfs4", 43009, "file.data", "a file is looked at with its first piece, not when it is whole"),
     ("http-heads", 40010, "http.start", "the head of an interim response is looked at too"),
     ("http2", 0, "file.name", "a file is named by its request's target"),
     ("http2", 0, "http.request_line", STREAM_0),
