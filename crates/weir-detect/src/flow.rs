@@ -12,7 +12,7 @@ mod turned;
 use std::collections::VecDeque;
 
 use weir_wire::frame::Time;
-use weir_wire::parse::{Network, Transport};
+use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
 use crate::alert::{End, FlowKey};
@@ -325,6 +325,11 @@ impl Flow {
         self.told.protocol == PROTOCOL_TCP && (!self.has_syn || is_challenged)
     }
 
+    /// Whether nobody follows its connection: it has not begun, and was not taken up.
+    pub(crate) fn is_unfollowed(&self) -> bool {
+        self.session.as_ref().is_none_or(|it| it.state().is_none())
+    }
+
     /// Whether it is followed without its beginning, by packets before: as established from the
     /// second packet on; an answer to a SYN that nobody saw has to be answered first.
     pub(crate) fn is_taken_up(&self) -> bool {
@@ -334,54 +339,6 @@ impl Flow {
             && matches!(self.tcp, Tcp::Unknown | Tcp::Challenged)
             && self.told.is_followed
             && self.packets[0] + self.packets[1] >= due
-    }
-
-    /// Notes what the flow's record tells.
-    fn tell(&mut self, now: Time, side: usize, view: &View<'_>, midstream: bool) {
-        let is_dropped = self.is_dropped();
-        let told = &mut self.told;
-        if self.packets == [0, 0] {
-            (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
-            told.port = view.port.map(|it| if side == 0 { it } else { 1 - it });
-            // It has addresses, and is no flow of anybody's.
-            told.is_untold = view.parsed.network == Network::Arp;
-        }
-        told.last = now;
-        told.has_answered |= side == 1 && view.parsed.protocol == told.protocol;
-        let hops = view.parsed.hop_limit;
-        let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
-        told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
-        match view.parsed.transport {
-            Transport::Tcp { .. } if view.is_spoiled || told.is_left => {}
-            // It is to end what nobody follows.
-            Transport::Tcp { flags: seen, .. }
-                if midstream
-                    && seen & (flags::FIN | flags::SYN | flags::RST) == flags::FIN
-                    && self.session.as_ref().is_none_or(|it| it.state().is_none()) =>
-            {
-                told.is_midstream = true;
-            }
-            Transport::Tcp { flags: seen, .. } if view.is_refused => {
-                told.tcp_flags[side] |= seen;
-                told.is_midstream |= self.tcp == Tcp::Unknown && seen & flags::FIN != 0;
-            }
-            Transport::Tcp { flags: seen, .. } => {
-                told.tcp_flags[side] |= seen;
-                // What is dropped with its flow brings its connection no further.
-                told.tcp_passed[side] |= if is_dropped { 0 } else { seen };
-                let begins =
-                    seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
-                // A SYN that ends at once begins none.
-                let is_none = seen & (flags::SYN | flags::FIN | flags::RST)
-                    == flags::SYN | flags::FIN
-                    && self.session.as_ref().is_some_and(|it| it.state().is_none());
-                told.is_midstream |= (self.tcp == Tcp::Unknown && !begins) || is_none;
-                told.is_followed |= seen & (flags::RST | flags::FIN) == 0 && (begins || midstream);
-            }
-            Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
-            Transport::Esp { spi, .. } => told.spi = Some(spi),
-            _ => {}
-        }
     }
 
     /// Hears a datagram.

@@ -229,7 +229,7 @@ fn rdma_metrics(statuses: &[Status]) -> Vec<Metric> {
     vec![packets, queue_pairs, icrc_bad, naks, rnr, again, lost, cnp, flows, plaintext]
 }
 
-/// What `weir collect` was sent.
+/// Rules, what they found, and the sinks that are told of it.
 fn detection_metrics(statuses: &[Status]) -> Vec<Metric> {
     let mut rules = Metric::gauge("weir_rules", "Detection rules at work.");
     let mut refused = Metric::gauge("weir_rules_refused", "Detection rules that do not run.");
@@ -265,6 +265,7 @@ fn detection_metrics(statuses: &[Status]) -> Vec<Metric> {
     vec![rules, refused, alerts, lost, records, up, events, waiting]
 }
 
+/// What `weir collect` was sent.
 fn collector_metrics(statuses: &[Status]) -> Vec<Metric> {
     let mut messages = Metric::counter("weir_exporter_messages_total", "Messages that were read.");
     let mut records = Metric::counter("weir_exporter_records_total", "Records in them.");

@@ -297,10 +297,11 @@ pub(crate) fn opened(path: &Path) -> Result<(fs::File, u64)> {
 /// What to do about lines that cannot be read.
 const CORRECT_FILE: &str = "correct the file, or go on without them";
 
-/// What to do about rules that are to be tried and are not there.
+/// What to do about what is said in vain, of which so much is told, at most.
 const CORRECT_NAME: &str = "correct what it names, or leave it out";
-/// Of what is said in vain so much is told, at most.
 const IDLE_MAX: usize = 5;
+
+/// What to do about rules that are to be tried and are not there.
 const CORRECT_SID: &str = "correct the number, or leave it out";
 
 /// What to do about classes that nobody knows.

@@ -167,8 +167,7 @@ impl Detector {
 
     /// Whether a connection's SYN was not seen.
     pub(crate) fn is_unbegun(&self, slot: FlowSlot) -> bool {
-        let session = self.flows.taken(slot).and_then(|it| it.session.as_ref());
-        session.is_none_or(|it| it.state().is_none())
+        self.flows.taken(slot).is_none_or(Flow::is_unfollowed)
     }
 
     /// Whether a connection was taken up without its beginning.

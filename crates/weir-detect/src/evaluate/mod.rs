@@ -469,8 +469,7 @@ impl Evaluator {
         let replaces = !self.limits.waits_for_acknowledgment;
         // What comes with a RST, or behind the end, is none of the stream; nor has a connection one
         // that Suricata does not follow.
-        let is_unfollowed = self.limits.as_suricata.wants_handshakes
-            && flow.session.as_ref().is_none_or(|it| it.state().is_none());
+        let is_unfollowed = self.limits.as_suricata.wants_handshakes && flow.is_unfollowed();
         let is_beside = view.is_reset() || view.closing == Closing::Behind || is_unfollowed;
         let is_alone = |rule: &Rule| !(is_part || is_beside && rule.flow.only_stream == Some(true));
         self.each(flow, scene, alerts, decision, &|rule| {

@@ -1,9 +1,12 @@
 //! What is noted of a flow for its record.
 
 use weir_wire::frame::Time;
+use weir_wire::parse::{Network, Transport};
+use weir_wire::tcp::flags;
 
+use super::{Flow, Tcp};
 use crate::conversation::MessageUpdate;
-use crate::packet::Vlans;
+use crate::packet::{View, Vlans};
 use crate::rule::Protocol;
 
 /// What is kept for the flow's record, beside what rules ask.
@@ -68,5 +71,56 @@ impl RecordState {
     /// Number of the transaction that was counted last.
     pub(crate) fn last_transaction(&self) -> u64 {
         self.transactions.saturating_sub(1)
+    }
+}
+
+impl Flow {
+    /// Notes what the flow's record tells.
+    pub(super) fn tell(&mut self, now: Time, side: usize, view: &View<'_>, midstream: bool) {
+        let (is_dropped, is_unfollowed) = (self.is_dropped(), self.is_unfollowed());
+        let told = &mut self.told;
+        if self.packets == [0, 0] {
+            (told.protocol, told.vlans) = (view.parsed.protocol, view.vlans);
+            told.port = view.port.map(|it| if side == 0 { it } else { 1 - it });
+            // It has addresses, and is no flow of anybody's.
+            told.is_untold = view.parsed.network == Network::Arp;
+        }
+        told.last = now;
+        told.has_answered |= side == 1 && view.parsed.protocol == told.protocol;
+        let hops = view.parsed.hop_limit;
+        let (least, greatest) = told.hop_limits[side].unwrap_or((hops, hops));
+        told.hop_limits[side] = Some((least.min(hops), greatest.max(hops)));
+        match view.parsed.transport {
+            Transport::Tcp { .. } if view.is_spoiled || told.is_left => {}
+            // It is to end what nobody follows.
+            Transport::Tcp { flags: seen, .. }
+                if midstream
+                    && is_unfollowed
+                    && seen & (flags::FIN | flags::SYN | flags::RST) == flags::FIN =>
+            {
+                told.is_midstream = true;
+            }
+            Transport::Tcp { flags: seen, .. } if view.is_refused => {
+                told.tcp_flags[side] |= seen;
+                told.is_midstream |= self.tcp == Tcp::Unknown && seen & flags::FIN != 0;
+            }
+            Transport::Tcp { flags: seen, .. } => {
+                told.tcp_flags[side] |= seen;
+                // What is dropped with its flow brings its connection no further.
+                told.tcp_passed[side] |= if is_dropped { 0 } else { seen };
+                let begins =
+                    seen & (flags::SYN | flags::ACK) == flags::SYN || seen & flags::RST != 0;
+                // A SYN that ends at once begins none.
+                let is_none = seen & (flags::SYN | flags::FIN | flags::RST)
+                    == flags::SYN | flags::FIN
+                    && self.session.is_some()
+                    && is_unfollowed;
+                told.is_midstream |= (self.tcp == Tcp::Unknown && !begins) || is_none;
+                told.is_followed |= seen & (flags::RST | flags::FIN) == 0 && (begins || midstream);
+            }
+            Transport::Icmp { kind, code } => _ = told.icmp[side].get_or_insert((kind, code)),
+            Transport::Esp { spi, .. } => told.spi = Some(spi),
+            _ => {}
+        }
     }
 }

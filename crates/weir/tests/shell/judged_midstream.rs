@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::applications::{suricata_in, write_capture};
+use crate::judged_overlaps::compare;
 use crate::verify::verified;
 
 /// What each packet of a connection is: of the client (`>`) or the server (`<`), its flags, and
@@ -176,18 +177,5 @@ fn connections_without_a_beginning_are_taken_as_by_suricata() {
     let is_judged = |it: &&String| !(it.starts_with("ips") && it.contains("bypass\tthe end alone"));
     theirs.retain(|it| is_judged(&it));
     ours.retain(|it| is_judged(&it));
-    if !theirs.is_empty() && std::env::var_os("WEIR_WRITE").is_some() {
-        fs::write(file(), theirs.join("\n") + "\n").unwrap();
-    }
-    let kept = fs::read_to_string(file()).unwrap_or_default();
-    let differing = |lines: &[String]| -> Vec<String> {
-        let wrong = lines.iter().zip(kept.lines()).filter(|(line, kept)| line != kept);
-        wrong.map(|(line, kept)| format!("{line}\n  not {kept}")).collect()
-    };
-    let [of_suricata, of_weir] = [&theirs, &ours].map(|it| differing(it).join("\n"));
-    assert_eq!(kept.lines().count(), ours.len(), "one line for each");
-    assert!(
-        of_suricata.is_empty() && of_weir.is_empty(),
-        "Suricata:\n{of_suricata}\nweir:\n{of_weir}"
-    );
+    compare(&file(), &theirs, &ours);
 }

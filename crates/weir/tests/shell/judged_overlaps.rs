@@ -232,16 +232,23 @@ fn segments_over_others_count_as_by_suricata() {
         let eve = fs::read_to_string(folder.join("eve.json")).unwrap();
         ours.extend(lines(mode, &told(&eve, &first)));
     }
+    assert_eq!(ours.len(), MODES.len() * STREAMS.len(), "one line for each");
+    compare(&file(), &theirs, &ours);
+}
+
+/// Has both tell what is kept in `file`, line by line; Suricata is heard where it is installed, and
+/// with `WEIR_WRITE` set what it tells is kept.
+pub(crate) fn compare(file: &Path, theirs: &[String], ours: &[String]) {
     if !theirs.is_empty() && std::env::var_os("WEIR_WRITE").is_some() {
-        fs::write(file(), theirs.join("\n") + "\n").unwrap();
+        fs::write(file, theirs.join("\n") + "\n").unwrap();
     }
-    let kept = fs::read_to_string(file()).unwrap_or_default();
-    let differing = |lines: &[String]| -> Vec<String> {
+    let kept = fs::read_to_string(file).unwrap_or_default();
+    let differing = |lines: &[String]| -> String {
         let wrong = lines.iter().zip(kept.lines()).filter(|(line, kept)| line != kept);
-        wrong.map(|(line, kept)| format!("{line}\n  not {kept}")).collect()
+        wrong.map(|(line, kept)| format!("{line}\n  not {kept}\n")).collect()
     };
-    let [of_suricata, of_weir] = [&theirs, &ours].map(|it| differing(it).join("\n"));
-    assert_eq!(kept.lines().count(), MODES.len() * STREAMS.len(), "one line for each");
+    let [of_suricata, of_weir] = [theirs, ours].map(differing);
+    assert_eq!(kept.lines().count(), ours.len(), "one line for each");
     assert!(
         of_suricata.is_empty() && of_weir.is_empty(),
         "Suricata:\n{of_suricata}\nweir:\n{of_weir}"

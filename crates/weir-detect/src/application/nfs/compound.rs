@@ -46,7 +46,8 @@ impl Nfs {
                     let call = Call { procedure: four::REMOVE, ..call.clone() };
                     waits = Some(Call { name: of.to_vec(), ..call });
                 }
-                Asked::Read(at) => {
+                // Further reads go on behind the first.
+                Asked::Read(at) if waits.as_ref().is_none_or(|it| !it.reads()) => {
                     let (handle, name) = (handle.to_vec(), self.name_of(handle));
                     let call = Call { procedure: four::READ, at, handle, name, ..call.clone() };
                     // Who reads is not told.
@@ -63,7 +64,7 @@ impl Nfs {
                 }
                 Asked::Commit => self.kept(handle, identifier, said),
                 Asked::Close => self.closed(handle, identifier, said),
-                Asked::Rename(..) | Asked::GetHandle | Asked::Other(_) => {}
+                Asked::Read(_) | Asked::Rename(..) | Asked::GetHandle | Asked::Other(_) => {}
             }
         }
         let named = || Call { name: name.to_vec(), ..call };
@@ -93,7 +94,7 @@ impl Nfs {
     }
 
     /// What became of a call; nothing where it was denied.
-    pub(super) fn compounded(&mut self, call: Call, xdr: Option<Xdr<'_>>, said: &mut Said) {
+    pub(super) fn compounded(&mut self, mut call: Call, xdr: Option<Xdr<'_>>, said: &mut Said) {
         let answer = xdr.and_then(|mut it| {
             let (_verifier, accepted) = ((it.number()?, it.opaque()?), it.number()?);
             (accepted == 0).then(|| four::told(&mut it))?
@@ -112,6 +113,7 @@ impl Nfs {
                 Told::Read(is_last, length, data) if call.reads() => {
                     let piece = (is_last, (length, data));
                     self.read_piece(&call, piece, (&mut objects, &mut unit), said);
+                    call.at = call.at.saturating_add(length);
                     (is_told, is_seen) = (is_last, true);
                 }
                 _ => {}
@@ -130,12 +132,14 @@ impl Nfs {
     /// A client wants what it wrote to be kept.
     fn kept(&mut self, handle: &[u8], identifier: u32, said: &mut Said) {
         let written = self.written.iter_mut().find(|it| it.call.handle == handle);
-        let Some(file) = written.filter(|it| !it.is_told && it.content.is_whole()) else { return };
+        let Some(file) = written.filter(|it| it.told.is_none() && it.content.is_whole()) else {
+            return;
+        };
         file.last = identifier;
         let mut unit = file.call.unit();
         unit.whole_file(file.content.size, file.content.digests());
         said.units.push(unit);
-        file.tell(said);
+        file.keep(said);
     }
 
     /// A client is done with a file: with that one of several pieces is told.

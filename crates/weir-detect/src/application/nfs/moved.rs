@@ -18,8 +18,8 @@ pub(super) struct Written {
     pub(super) pieces: u32,
     /// The call that brought the last piece, or asked for the file to be kept.
     pub(super) last: u32,
-    /// The file was told of.
-    pub(super) is_told: bool,
+    /// How long it was when it was told of.
+    pub(super) told: Option<u64>,
 }
 heap_size!(Written { call, content });
 
@@ -52,26 +52,33 @@ impl Reading {
 impl Written {
     fn new(call: Call) -> Self {
         let last = call.identifier;
-        Self { call, content: Content::default(), pieces: 0, last, is_told: false }
+        Self { call, content: Content::default(), pieces: 0, last, told: None }
     }
 
-    /// The file ends with its flow; what is told of its writing.
-    pub(super) fn end(self, said: &mut Said) -> Record {
-        let mut this = self;
-        this.tell(said);
-        Record { kind: "nfs", number: Some(this.call.number), objects: this.objects(), side: None }
-    }
-
-    /// The file is whole: it is told of, once.
-    pub(super) fn tell(&mut self, said: &mut Said) {
-        if std::mem::replace(&mut self.is_told, true) {
-            return;
-        }
+    /// The file ends with its flow, and is told of if it has grown since it was; what is told of
+    /// its writing.
+    pub(super) fn end(mut self, said: &mut Said) -> Record {
         self.content.finish(said.wanted);
-        said.records.push(Record::file(self.call.number, self.objects(), &self.told()));
+        if self.told != Some(self.content.size) {
+            self.tell(said);
+        }
+        let (number, objects) = (Some(self.call.number), self.objects());
+        Record { kind: "nfs", number, objects, side: None }
     }
 
-    fn told(&self) -> FileTold<'_> {
+    /// The file is to be kept as it is: it is told of, once.
+    pub(super) fn keep(&mut self, said: &mut Said) {
+        if self.told.is_none() {
+            self.tell(said);
+        }
+    }
+
+    fn tell(&mut self, said: &mut Said) {
+        self.told = Some(self.content.size);
+        said.records.push(Record::file(self.call.number, self.objects(), &self.file()));
+    }
+
+    fn file(&self) -> FileTold<'_> {
         let (size, digests) = (self.content.size, self.content.digests());
         FileTold { name: self.call.file_name(), size, digests, side: 0, range: None }
     }
@@ -145,11 +152,12 @@ impl Nfs {
         // With these bytes the file is to be on the disk.
         if stable == FILE_SYNC && file.content.is_whole() {
             unit.whole_file(file.content.size, file.content.digests());
-            file.tell(said);
+            file.keep(said);
         }
         unit.tells("nfs", file.call.object(None));
-        let state = if file.is_told { FileState::Closed } else { FileState::Open };
-        unit.files.push(file.told().object(state, file.call.number));
+        let is_kept = file.told == Some(file.content.size);
+        let state = if is_kept { FileState::Closed } else { FileState::Open };
+        unit.files.push(file.file().object(state, file.call.number));
         said.units.push(unit);
     }
 

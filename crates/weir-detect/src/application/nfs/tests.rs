@@ -167,9 +167,13 @@ fn opened() -> [(usize, Vec<u8>); 2] {
 #[test]
 fn a_compound_that_reads_tells_the_file_by_the_name_that_opened_it() {
     let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
-    let read = [&[0, 0, 0, 25][..], &STATE, &[0; 8], &[0, 0, 0, 64]].concat();
-    let came = b"\0\0\0\x19\0\0\0\0\0\0\0\x01\0\0\0\x08evilfile";
-    let reads = [(0, compound(&[PUT_FILE, &read])), (1, answer(&[PUT_TOLD, came]))];
+    let read = |at: u8| [&[0, 0, 0, 25][..], &STATE, &[0; 7], &[at, 0, 0, 0, 4]].concat();
+    let came = [
+        b"\0\0\0\x19\0\0\0\0\0\0\0\x00\0\0\0\x04evil",
+        b"\0\0\0\x19\0\0\0\0\0\0\0\x01\0\0\0\x04file",
+    ];
+    let asked = compound(&[PUT_FILE, &read(0), &read(4)]);
+    let reads = [(0, asked), (1, answer(&[PUT_TOLD, came[0], came[1]]))];
     for (side, bytes) in opened().into_iter().chain(reads) {
         nfs.take(side, &bytes, &mut said);
     }
@@ -206,6 +210,16 @@ fn a_compound_that_writes_tells_the_file_when_it_is_to_be_kept() {
         assert!(said.units.iter().any(|it| it.each(Buffer::FileData, &mut |it| it == b"evilfile")));
         let told = record.objects[1].1.value("procedure");
         assert_eq!(told, Some(&"WRITE".into()));
+        // It grows, and is told as it is at the end.
+        nfs.take(0, &compound(&[PUT_FILE, &write(8, 2, b"more")]), &mut said);
+        assert_eq!(said.records.len(), 1);
+        nfs.held = Some(Default::default());
+        nfs.end(&mut said);
+        let size = |at: usize| {
+            let [.., (_, file)] = &said.records[at].objects[..] else { panic!("{said:?}") };
+            file.value("size").cloned()
+        };
+        assert_eq!([size(0), size(1)], [Some(8_u8.into()), Some(12_u8.into())]);
     }
 }
 
