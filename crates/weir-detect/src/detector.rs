@@ -75,12 +75,14 @@ pub struct Decoded<'a> {
     pub events: &'a [Event],
     /// Rules look at no payload of it: it carries a packet that they look at.
     pub is_carrier: bool,
+    /// Where what rules see of it begins and ends, where that is not as it was parsed.
+    pub payload: Option<[usize; 2]>,
 }
 
 impl<'a> Decoded<'a> {
     /// Of a packet in such VLANs, about which these are odd.
     pub fn new(vlans: Vlans, events: &'a [Event]) -> Self {
-        Self { vlans, events, is_carrier: false }
+        Self { vlans, events, is_carrier: false, payload: None }
     }
 }
 

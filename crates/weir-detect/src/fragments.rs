@@ -115,6 +115,8 @@ struct Datagram {
     weight: usize,
     /// Where each piece lies.
     pieces: Vec<(usize, usize)>,
+    /// The piece, from 1, that said where the datagram ends; 0: none yet.
+    last: u16,
     data: Vec<u8>,
     /// By byte, which piece it is of, from 1; 0: none yet.
     owners: Vec<u16>,
@@ -402,6 +404,7 @@ impl Datagram {
         }
         if !piece.more && self.len.is_none_or(|known| end > known) {
             self.len = Some(end);
+            self.last = self.pieces.len() as u16 + 1;
         }
         if self.data.len() < end {
             self.data.resize(end, 0);
@@ -415,8 +418,8 @@ impl Datagram {
                 overlaps = true;
                 let first = self.pieces[known];
                 let takes_second = match believes_ends {
-                    true if start < first.0 && self.len == Some(end) => true,
-                    true if first.0 < start && self.len == Some(first.1) => false,
+                    true if start < first.0 && self.last == self.pieces.len() as u16 => true,
+                    true if first.0 < start && self.last == owner => false,
                     _ => policy.takes_second(first, (start, end)),
                 };
                 if !takes_second {

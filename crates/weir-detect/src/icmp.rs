@@ -36,7 +36,8 @@ fn more(message: &[u8]) -> usize {
     }
 }
 
-/// The length of an ICMP message's header, what its type has more included.
+/// The length of an ICMP message's header, what its type has more included. An address mask is of
+/// the header and of what the message carries, as by Suricata 8.0.7.
 pub(crate) fn header_len(message: &[u8]) -> usize {
     HEADER_LEN + more(message)
 }

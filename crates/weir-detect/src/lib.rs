@@ -102,7 +102,7 @@ pub use detector::{
 pub use digest::FileDigests;
 pub use evaluate::Replacement;
 pub use flow::FlowSlot;
-pub use packet::Vlans;
+pub use packet::{Vlans, said};
 pub use rule::load::{Classes, LoadOptions, LoadReport, Loaded, Refusal, RuleSource};
 pub use rule::variables::Variables;
 pub use rule::{Action, Answered, Rule, RuleIndex};

@@ -111,7 +111,9 @@ impl<'a> View<'a> {
         let view = Self::new(packet.bytes, packet.parsed, decoded.vlans, decoded.events);
         let Packet { is_rebuilt, is_verified, icrc, port, .. } = *packet;
         let is_opaque = decoded.is_carrier;
-        Self { is_rebuilt, is_verified, icrc, port, is_opaque, ..view }
+        let said = decoded.payload.and_then(|[from, to]| packet.bytes.get(from..to));
+        let payload = said.unwrap_or(view.payload);
+        Self { payload, is_rebuilt, is_verified, icrc, port, is_opaque, ..view }
     }
 
     /// Looks at the checksum of a TCP segment, and at the ICRC of a packet of RDMA, if `limits` ask
@@ -147,15 +149,7 @@ impl<'a> View<'a> {
         let (source_port, destination_port) = ports(parsed, bytes);
         let payload = match &parsed.rdma {
             Some(rdma) => rdma.payload(bytes),
-            // What a datagram says is looked at when it is whole.
-            None if parsed.fragment.is_some() || carries_packets(parsed) => &[],
-            None if parsed.protocol == protocol::UDP => checksums::datagram(parsed, bytes),
-            None => {
-                let start = icmp::payload_offset(parsed, bytes);
-                let start = start.unwrap_or(usize::from(parsed.payload_offset));
-                let left = bytes.get(start..parsed.end as usize).unwrap_or_default();
-                &left[header_len(parsed, left.len())..]
-            }
+            None => said(parsed, bytes),
         };
         Self {
             bytes,
@@ -581,6 +575,22 @@ impl<'a> View<'a> {
         }
         false
     }
+}
+
+/// What a packet of IP says: what stands behind the transport's header, and for messages of ICMP
+/// behind what their type has there ([`icmp`]). A piece says nothing until the datagram is whole,
+/// and who carries packets leaves it to them.
+pub fn said<'a>(parsed: &Parsed, bytes: &'a [u8]) -> &'a [u8] {
+    if parsed.fragment.is_some() || carries_packets(parsed) {
+        return &[];
+    }
+    if parsed.protocol == protocol::UDP {
+        return checksums::datagram(parsed, bytes);
+    }
+    let start = icmp::payload_offset(parsed, bytes);
+    let start = start.unwrap_or(usize::from(parsed.payload_offset));
+    let left = bytes.get(start..parsed.end as usize).unwrap_or_default();
+    &left[header_len(parsed, left.len())..]
 }
 
 /// Of the bytes that the walk left, so many are a header's, as in Suricata 8.0.7: SCTP has twelve

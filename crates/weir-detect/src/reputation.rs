@@ -21,19 +21,24 @@ pub struct Reputation {
     pub lines_left: u64,
 }
 
-/// One category: scores by the number of addresses that an entry names, then by the first of them.
+/// One category.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Scores(BTreeMap<u128, BTreeMap<u128, u8>>);
+struct Scores {
+    /// Those of addresses that are listed themselves.
+    hosts: BTreeMap<u128, u8>,
+    /// Those of nets, by the number of addresses behind the first, then by the first. `/32` is one.
+    nets: BTreeMap<u128, BTreeMap<u128, u8>>,
+}
 
 impl Scores {
-    /// The score that the narrowest entry gives.
-    fn of(&self, address: u128) -> Option<u8> {
-        self.0.iter().find_map(|(span, nets)| nets.get(&(address & !span)).copied())
+    /// The score that the narrowest net gives.
+    fn of_net(&self, address: u128) -> Option<u8> {
+        self.nets.iter().find_map(|(span, nets)| nets.get(&(address & !span)).copied())
     }
 
-    /// The score of an entry for this address alone.
-    fn of_one(&self, address: u128) -> Option<u8> {
-        self.0.get(&0)?.get(&address).copied()
+    /// The score of an address that is listed itself.
+    fn of_host(&self, address: u128) -> Option<u8> {
+        self.hosts.get(&address).copied()
     }
 }
 
@@ -58,7 +63,10 @@ impl Reputation {
                 Some(((first, last), category, score)) if self.entries < ENTRIES_MAX => {
                     self.entries += 1;
                     let scores = Arc::make_mut(&mut self.scores).entry(category).or_default();
-                    scores.0.entry(last - first).or_default().insert(first, score);
+                    match is_net(line) {
+                        true => scores.nets.entry(last - first).or_default().insert(first, score),
+                        false => scores.hosts.insert(first, score),
+                    };
                 }
                 _ => self.lines_left += 1,
             }
@@ -128,10 +136,10 @@ impl ReputationTest {
     /// 0 in the others, whatever nets say; one that is not has the narrowest net's, or none.
     fn score(&self, address: u128) -> Option<u8> {
         let own = self.scores.get(&self.category);
-        let is_listed = || self.scores.values().any(|it| it.of_one(address).is_some());
-        match own.and_then(|it| it.of_one(address)) {
+        let is_listed = || self.scores.values().any(|it| it.of_host(address).is_some());
+        match own.and_then(|it| it.of_host(address)) {
             None if is_listed() => Some(0),
-            None => own.and_then(|it| it.of(address)),
+            None => own.and_then(|it| it.of_net(address)),
             score => score,
         }
     }
@@ -154,6 +162,11 @@ impl ReputationTest {
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'))
+}
+
+/// Whether a line is about a net, be it one of a single address.
+fn is_net(line: &str) -> bool {
+    line.split(',').next().is_some_and(|it| it.contains(['/', '-']))
 }
 
 /// First and last address, category, score.
@@ -203,5 +216,16 @@ mod tests {
         assert!(of("src,good,=,0") && of("src,good,isset") && of("src,good,isnotset"));
         assert!(!holds("src,good,isset", "10.1.1.2", "1.1.1.1"), "a net is in its category alone");
         assert!(holds("src,bad,=,0", "::1", "1.1.1.1"));
+    }
+
+    #[test]
+    fn a_net_of_one_address_is_in_its_category_alone() {
+        let mut reputation = Reputation::default();
+        reputation.read_categories("1,bad,Bad\n2,good,Good\n");
+        reputation.read_scores("10.0.0.1/32,1,50\n10.0.0.0/8,2,30\n");
+        let host = number("10.0.0.1".parse().unwrap());
+        for held in ["src,bad,=,50", "src,good,=,30"] {
+            assert!(reputation.test(held).unwrap().holds(host, 0), "{held}");
+        }
     }
 }

@@ -236,7 +236,7 @@ fn detection_metrics(statuses: &[Status]) -> Vec<Metric> {
     let mut alerts = Metric::counter("weir_alerts_total", "Alerts of rules.");
     let mut lost = Metric::counter("weir_alerts_lost_total", "Alerts lost, by where.");
     let mut records = Metric::counter("weir_eve_records_lost_total", "Records lost to EVE.");
-    let mut up = Metric::gauge("weir_sink_up", "Whether the sink takes events.");
+    let mut up = Metric::gauge("weir_sink_up", "0 while the sink takes nothing.");
     let mut events = Metric::counter("weir_sink_events_total", "Events, by what became of them.");
     let mut waiting = Metric::gauge("weir_sink_waiting_events", "Events that wait for the sink.");
     for status in statuses {

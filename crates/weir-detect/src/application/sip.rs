@@ -66,20 +66,29 @@ impl Sip {
                 unit.text(*buffer, value);
             }
         }
+        let is_foreign = said.knows_no_more && sdp::is_foreign(body);
         if is_sdp(head, said)
-            && !(said.knows_no_more && sdp::is_foreign(body))
+            && !is_foreign
             && let Some(sdp) = sdp::describe(body, &mut unit)
         {
             object.put("sdp", sdp);
         }
         unit.tells("sip", object);
+        // In a stream it is no message for Suricata.
+        if is_foreign && !body.is_empty() && self.held.is_some() {
+            unit.odd(AppEvent::SipInvalid);
+            said.fail();
+        }
         said.message(unit, side);
     }
 }
 
 impl Sip {
-    /// The body of a message whose head was told.
+    /// The body of a message whose head was told. Suricata takes it for a message, and gives up.
     fn body(&self, head: &[u8], body: &[u8], said: &mut Said) {
+        if said.knows_no_more {
+            return said.fail();
+        }
         let mut unit = Unit::new(Protocol::Sip, self.count.saturating_sub(1));
         let _ = is_sdp(head, said).then(|| sdp::describe(body, &mut unit));
         if unit.has_texts() {

@@ -94,6 +94,18 @@ fn a_last_piece_may_stand_for_what_begins_behind_it() {
     }
 }
 
+/// One that ends where the last does, and says that more comes, is not the last.
+#[test]
+fn the_last_piece_alone_stands_for_what_begins_behind_it() {
+    let mut fragments = Fragments::new(Policy::Windows, 0);
+    fragments.believe_ends();
+    let pieces = [piece(16, false, &[b'a'; 16]), piece(8, true, &[b'b'; 24])];
+    pieces.iter().for_each(|it| _ = take(&mut fragments, it));
+    let whole = take(&mut fragments, &piece(0, true, b"cccccccc")).whole.unwrap();
+    // As Suricata 8.0.7 has it.
+    assert_eq!(whole[20..], *b"ccccccccbbbbbbbbaaaaaaaaaaaaaaaa");
+}
+
 #[test]
 fn one_that_is_too_large_is_told_of_and_left() {
     let mut fragments = Fragments::new(Policy::Bsd, 0);

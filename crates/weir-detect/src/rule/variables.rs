@@ -277,8 +277,15 @@ impl<'a> Known<'a> {
         let text = named.map_or(text, |it| it.trim());
         let list = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(text);
         let mut all = Named::default();
-        let mut left = members(list.trim()).filter(|it| !it.is_empty()).peekable();
+        let list = list.trim();
+        if list.is_empty() {
+            return Ok(all);
+        }
+        let mut left = members(list.strip_suffix(',').unwrap_or(list)).peekable();
         while let Some(member) = left.next() {
+            if member.is_empty() {
+                return Err(format!("`{list}`: a member of the group is empty"));
+            }
             let excepted = member.strip_prefix('!');
             let Named { inside, outside } = self.read(excepted.unwrap_or(member), depth + 1)?;
             let ports = inside.union(&outside);
@@ -406,7 +413,16 @@ mod tests {
             let found: Vec<u128> = all.into_iter().filter(|it| ports.contains(*it)).collect();
             assert_eq!(found, named, "{group}");
         }
-        for wrong in ["![80:90,!85]", "!0:65535", "!:", "[!0:65535]", "-1", "[80:90,!80:90]"] {
+        for wrong in [
+            "![80:90,!85]",
+            "!0:65535",
+            "!:",
+            "[!0:65535]",
+            "![80,,81]",
+            "![,80]",
+            "-1",
+            "[80:90,!80:90]",
+        ] {
             assert!(groups.ports(wrong).is_err(), "{wrong}");
         }
         assert!(groups.ports("[80:90,!85]").is_ok() && groups.ports("![!5000]").is_ok());

@@ -241,7 +241,7 @@ fn hashed(
 }
 
 /// The Community ID of a flow, as Suricata 8.0.7 has it: with ports of 0 where a protocol has none,
-/// and of ESP with the index of the security association in their place, its lower half first.
+/// and of ESP with the lower half of the security association's index as the port it comes from.
 pub fn flow_community_id(
     view: &FlowView,
     protocol: u8,
@@ -251,7 +251,7 @@ pub fn flow_community_id(
 ) -> String {
     let [mut from, mut to] = [view.initiator, view.responder];
     if let Some(spi) = spi {
-        (from.port, to.port) = (spi as u16, (spi >> 16) as u16);
+        (from.port, to.port) = (spi as u16, 0);
     }
     hashed([&from, &to], (protocol, true), icmp, seed)
 }
@@ -470,6 +470,22 @@ mod tests {
     use weir_detect::headers::{Headers, NetworkFields, TransportFields};
 
     use super::*;
+
+    /// As Suricata 8.0.7 has them.
+    #[test]
+    fn an_association_of_esp_has_a_community_id() {
+        for ([from, to], spi, id) in [
+            ([1, 2], 0x1111_2222, "1:VfqdY7w4uP3sJ/x/6K6uPKBXbQ4="),
+            ([2, 1], 0x3333_4444, "1:7fS3b6zLhs2tFBFuueJpE9DpVi4="),
+        ] {
+            let end = |last| End {
+                address: std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets(),
+                port: 0,
+            };
+            let view = FlowView { initiator: end(from), responder: end(to), ..FlowView::default() };
+            assert_eq!(flow_community_id(&view, 50, None, Some(spi), 0), id);
+        }
+    }
 
     #[test]
     fn a_question_of_icmp_and_its_answer_have_one_community_id() {

@@ -62,20 +62,20 @@ pub struct SiemSink {
     pub host: String,
 }
 
-/// What became of events. events = sent + lost + those that wait.
+/// What became of events. events + repeated = sent + lost + those that wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiemCounters {
     /// Events that the filter let through.
     pub events: u64,
-    /// Of those, handed to the network.
+    /// Messages handed to the network, one that is repeated each time.
     pub sent: u64,
-    /// Of those, lost: the queue or the spool was full, or the network refused.
+    /// Messages lost: the queue or the spool was full, or the network refused.
     pub lost: u64,
     /// Messages on disk.
     pub waiting: u64,
-    /// Messages sent once more, because a connection broke.
+    /// Messages to be sent once more, because a connection broke.
     pub repeated: u64,
-    /// Why there is no connection now; `None`: there is one, or none is needed.
+    /// Why the sink takes nothing now: there is no connection, or the network refuses datagrams.
     pub failure: Option<String>,
 }
 
@@ -164,6 +164,9 @@ impl SinkThread {
     fn start(sink: &SiemSink) -> io::Result<Self> {
         let (queue, incoming) = sync_channel(QUEUE_EVENTS);
         let shared = Arc::new(Shared::default());
+        if sink.spool.is_some() {
+            *shared.failure() = Some("not connected yet".into());
+        }
         let tls = sink.tls.as_ref().map(|files| TlsClient::new(&sink.address, files));
         let way = match &sink.spool {
             None => Transport::Datagrams { socket: None, next_id: id_seed() },
@@ -258,7 +261,7 @@ impl Work {
                 *next_id = next_id.wrapping_add(ID_STEP);
                 let datagrams = siem_text::datagrams(&message, sink.format, *next_id);
                 let is_sent = !datagrams.is_empty()
-                    && datagrams.iter().all(|it| send_datagram(socket, &sink.address, it));
+                    && datagrams.iter().all(|it| send_datagram(socket, &sink.address, it, shared));
                 let counter = if is_sent { &shared.sent } else { &shared.lost };
                 counter.fetch_add(1, Relaxed);
             }
@@ -273,16 +276,32 @@ impl Work {
     }
 }
 
-/// A name is looked up again after each failure.
-fn send_datagram(socket: &mut Option<UdpSocket>, address: &str, datagram: &[u8]) -> bool {
-    if socket.is_none() {
-        *socket = transport::udp(address).ok();
+/// A name is looked up again after each failure. Who refuses says so after a datagram: that the
+/// sink takes them is known of the next.
+fn send_datagram(
+    socket: &mut Option<UdpSocket>,
+    address: &str,
+    datagram: &[u8],
+    shared: &Shared,
+) -> bool {
+    let is_tried = socket.is_some();
+    let open = match socket.take() {
+        Some(socket) => Ok(socket),
+        None => transport::udp(address),
+    };
+    match open.and_then(|it| it.send(datagram).map(|_| it)) {
+        Ok(sent) => {
+            *socket = Some(sent);
+            if is_tried {
+                *shared.failure() = None;
+            }
+            true
+        }
+        Err(error) => {
+            *shared.failure() = Some(error.to_string());
+            false
+        }
     }
-    let is_sent = socket.as_ref().is_some_and(|it| it.send(datagram).is_ok());
-    if !is_sent {
-        *socket = None;
-    }
-    is_sent
 }
 
 impl Stream {
@@ -337,7 +356,6 @@ impl Stream {
         for (at, framed) in std::mem::take(&mut self.doubtful) {
             if at.elapsed() < DOUBT {
                 shared.repeated.fetch_add(1, Relaxed);
-                shared.sent.fetch_sub(1, Relaxed);
                 self.keep(&framed, shared);
             }
         }

@@ -63,14 +63,14 @@ pub(super) fn know_no_more(layer: &mut Layer<'_>) {
             parsed.payload_offset.max(parsed.end.try_into().unwrap_or(u16::MAX));
     }
     if let Transport::Icmp { kind, code } = parsed.transport {
-        shift_payload(bytes, parsed, [kind, code]);
+        layer.payload = Some(message_payload(bytes, parsed, [kind, code]));
     }
 }
 
 /// Where what ICMP carries begins and ends for Suricata: of types of ICMPv6 and codes that it does
 /// not know, four bytes behind the message's beginning and eight before its end; it is nothing
 /// where a message of ICMP is cut short.
-fn shift_payload(bytes: &[u8], parsed: &mut Parsed, [kind, code]: [u8; 2]) {
+fn message_payload(bytes: &[u8], parsed: &Parsed, [kind, code]: [u8; 2]) -> [usize; 2] {
     let start = usize::from(parsed.transport_offset);
     let end = parsed.end as usize;
     let is_known = match kind {
@@ -80,14 +80,12 @@ fn shift_payload(bytes: &[u8], parsed: &mut Parsed, [kind, code]: [u8; 2]) {
         4 => code <= 2,
         _ => false,
     };
-    let mut from = icmp::payload_offset(parsed, bytes).unwrap_or(end);
     if parsed.network == Network::Ipv6 && !is_known {
-        from = start + 4;
-        parsed.end = end.saturating_sub(8).max(from) as u32;
-    } else if end < start + 8 {
-        from = end;
+        let from = (start + 4).min(end);
+        return [from, end.saturating_sub(8).max(from)];
     }
-    parsed.payload_offset = from.try_into().unwrap_or(u16::MAX);
+    let from = icmp::payload_offset(parsed, bytes).filter(|_| end >= start + 8);
+    [from.unwrap_or(end), end]
 }
 
 /// Layers that Suricata counts up to a packet's addresses (`decoder.max-layers`), `labels` of MPLS

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use weir_detect::alert::{FlowView, Text};
 use weir_detect::record::{Oddity, UnitRecord};
 use weir_detect::{
-    Alert, Alerts, Blocked, Counters, Decision, Decoded, Detector, FlowTable, LoadReport, Packet,
-    Refusal, RuleSet, Vlans,
+    Alert, Alerts, Blocked, Counters, Decision, Detector, FlowTable, LoadReport, Packet, Refusal,
+    RuleSet, Vlans,
 };
 use weir_port::capture::CaptureReader;
 use weir_store::datasets::DatasetFiles;
@@ -309,10 +309,7 @@ impl<W: Write> Look<W> {
 
     /// Looks at a packet with the bytes that it has.
     fn packet_as_it_is(&mut self, now: Time, layer: &Layer<'_>) {
-        let decoded = Some(Decoded {
-            is_carrier: layer.is_carrier,
-            ..Decoded::new(layer.vlans, &layer.events)
-        });
+        let decoded = Some(layer.decoded());
         let (is_rebuilt, is_verified) = (layer.is_rebuilt(), self.is_verified(layer));
         let Layer { bytes, parsed, source, .. } = layer;
         let packet =
@@ -465,7 +462,7 @@ impl<W: Write> Look<W> {
         // What is told when a flow is over has no packet of its own.
         let own = match eve::is_piece(&layer.parsed) || held::is_made_up(layer) {
             true => &[][..],
-            false => layer.parsed.payload(layer.bytes),
+            false => layer.payload(),
         };
         let mut stream = None;
         let id = |it: &FlowView| sink::flow_id(it);

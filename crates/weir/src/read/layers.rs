@@ -13,7 +13,7 @@ use weir_detect::fragments::{Fragments, Policy};
 use weir_detect::hosts::Hosts;
 use weir_detect::tags::{self, Tagged};
 use weir_detect::tunnels::{self, TunnelPorts};
-use weir_detect::{Timeouts, Vlans};
+use weir_detect::{Decoded, Timeouts, Vlans};
 use weir_wire::frame::{Link, Time};
 use weir_wire::parse::{Network, Parsed, Transport, TunnelKind};
 
@@ -47,9 +47,27 @@ pub struct Layer<'a> {
     pub depth: usize,
     /// Rules look at no payload of it: it carries a packet that they look at.
     pub is_carrier: bool,
+    /// Where what rules see of it begins and ends, where that is not as it was parsed.
+    pub payload: Option<[usize; 2]>,
 }
 
 impl Layer<'_> {
+    /// What it says, as rules see it.
+    pub fn payload(&self) -> &[u8] {
+        let Self { parsed, bytes, .. } = self;
+        match self.payload {
+            Some([from, to]) => bytes.get(from..to).unwrap_or_default(),
+            None if parsed.rdma.is_some() => parsed.payload(bytes),
+            None => weir_detect::said(parsed, bytes),
+        }
+    }
+
+    /// What rules are told of it.
+    pub fn decoded(&self) -> Decoded<'_> {
+        let Self { is_carrier, payload, .. } = *self;
+        Decoded { is_carrier, payload, ..Decoded::new(self.vlans, &self.events) }
+    }
+
     /// Whether it was put together from fragments.
     pub fn is_rebuilt(&self) -> bool {
         self.outer.is_some_and(|it| it.parsed.fragment.is_some())
@@ -175,9 +193,9 @@ impl Layers {
         let Tagged { parsed, vlans, labels, tags } = found;
         // Who only reads opens no ESP.
         let parsed = parsed.datagram(bytes).unwrap_or(parsed);
-        let is_carrier = false;
+        let (is_carrier, payload) = (false, None);
         let mut layer =
-            Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
+            Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier, payload };
         let layers =
             if self.knows_no_more { alike::layers(&layer, labels) } else { depth + labels };
         let beyond = layers.saturating_sub(self.layers_max);

@@ -82,8 +82,7 @@ pub fn run(folder: &Path, is_over: &AtomicBool) -> Result<VerifyReport> {
 
 /// The tests at `folder` or below it, in the order of their names.
 fn tests(folder: &Path) -> Result<Vec<PathBuf>> {
-    let (mut folders, mut seen) = (Vec::new(), BTreeSet::new());
-    find(folder, 0, &mut seen, &mut folders)?;
+    let folders = find(folder)?;
     if folders.is_empty() {
         bail!("{}: no folder with a test.yaml is there or below", folder.display());
     }
@@ -97,26 +96,29 @@ fn name(test: &Path, folder: &Path) -> String {
     below.map(Path::to_owned).or_else(own).as_deref().unwrap_or(test).display().to_string()
 }
 
-/// Folders are looked into once, whatever links lead to them.
-fn find(
-    folder: &Path,
-    depth: usize,
-    seen: &mut BTreeSet<PathBuf>,
-    found: &mut Vec<PathBuf>,
-) -> Result<()> {
-    if !seen.insert(fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())) {
-        return Ok(());
+/// Folders are looked into once, whatever links lead to them: the nearest first.
+fn find(folder: &Path) -> Result<Vec<PathBuf>> {
+    let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+    let mut level = vec![folder.to_owned()];
+    for _ in 0..=DEPTH_MAX {
+        let mut below = Vec::new();
+        for folder in level {
+            if !seen.insert(fs::canonicalize(&folder).unwrap_or_else(|_| folder.clone())) {
+                continue;
+            }
+            let entries =
+                fs::read_dir(&folder).with_context(|| format!("cannot read {folder:?}"))?;
+            let inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
+            below.extend(inside.into_iter().filter(|it| it.is_dir()));
+            if folder.join("test.yaml").is_file() {
+                found.push(folder);
+            }
+        }
+        below.sort();
+        level = below;
     }
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {folder:?}"))?;
-    let mut inside: Vec<PathBuf> = entries.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
-    inside.sort();
-    if folder.join("test.yaml").is_file() {
-        found.push(folder.to_owned());
-    }
-    for path in inside.into_iter().filter(|it| it.is_dir() && depth < DEPTH_MAX) {
-        find(&path, depth + 1, seen, found)?;
-    }
-    Ok(())
+    found.sort();
+    Ok(found)
 }
 
 /// What is said of a test that ran.

@@ -529,14 +529,13 @@ fn has_hassh(case: &Case) -> bool {
     case.is_on("app-layer.protocols.ssh.hassh", false) || case.rules.iter().any(asks)
 }
 
-/// Whether that is what is done with TLS, and SSH, that is encrypted.
+/// Whether that is what is done with TLS, and SSH, that is encrypted. The older word for it is
+/// TLS's alone, and counts where the newer one is not said.
 fn encryption(case: &Case, how: &str) -> [bool; 2] {
-    ["tls", "ssh"].map(|it| {
-        let setting = case.setting(&format!("app-layer.protocols.{it}.encryption-handling"));
-        let is_left =
-            how == "bypass" && case.is_on(&format!("{PROTOCOLS}.{it}.no-reassemble"), false);
-        is_left || setting.as_deref() == Some(how)
-    })
+    let said = |it: &str| case.setting(&format!("{PROTOCOLS}.{it}.encryption-handling"));
+    let older = || case.is_on(&format!("{PROTOCOLS}.tls.no-reassemble"), false).then_some("bypass");
+    let tls = said("tls");
+    [tls.as_deref().or_else(older) == Some(how), said("ssh").as_deref() == Some(how)]
 }
 
 /// Where datagrams carry packets. Suricata's own settings name Teredo's port, its program has none.

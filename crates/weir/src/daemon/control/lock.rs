@@ -20,6 +20,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Where the locks of interfaces are, whatever run directory a gateway has.
 const PORTS_DIR: &str = "/run/weir";
 
+/// How long somebody may hold a lock who looks whether it is held (`weir status`).
+const GLANCE: Duration = Duration::from_millis(200);
+
 /// Between two tries.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -108,12 +111,13 @@ fn lock(path: &Path, name: &str, until: Instant) -> Result<File> {
     }
 }
 
-/// Nobody else runs a gateway of this name, or on these ports, while it is held. Does not wait.
+/// Nobody else runs a gateway of this name, or on these ports, while it is held. Waits no longer
+/// than for those who only look whether a gateway runs.
 ///
 /// # Errors
 /// Somebody does, or the directory cannot be written.
 pub fn all_locks(settings: &Settings) -> Result<[Locks; 2]> {
-    Ok([name_lock(settings, Duration::ZERO)?, port_locks(settings, Duration::ZERO)?])
+    Ok([name_lock(settings, GLANCE)?, port_locks(settings, GLANCE)?])
 }
 
 /// One gateway a name.

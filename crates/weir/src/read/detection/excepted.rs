@@ -202,7 +202,7 @@ impl<W: Write> Look<W> {
     /// the other is heard; whether that is so with this packet.
     pub(super) fn bypass_long(&mut self, layer: &Layer<'_>, packet: &Packet<'_>) -> bool {
         let Some(depth) = self.options.bypass_depth else { return false };
-        let length = layer.parsed.payload(layer.bytes).len() as u64;
+        let length = layer.payload().len() as u64;
         if length == 0 || !matches!(layer.parsed.transport, Transport::Tcp { .. }) {
             return false;
         }

@@ -1,12 +1,13 @@
 //! Alerts about streams that wait until the receiver has acknowledged what they are about.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
 use weir_detect::alert::{FlowView, Text, TextScope};
 use weir_detect::record::Oddity;
-use weir_detect::{Alert, Decision, Decoded, Packet, Vlans};
+use weir_detect::{Alert, Decision, Decoded, Packet, RuleIndex, Vlans};
 use weir_store::sink::eve as sink;
 use weir_wire::frame::Time;
 use weir_wire::parse::Transport;
@@ -34,6 +35,13 @@ pub(super) struct HeldOddity {
     event: Event,
 }
 
+/// In which order one packet's alerts are told, and which of too many: those of earlier rules, of a
+/// rule that about its last transaction, as by Suricata.
+pub(super) fn precedence(alert: &Alert) -> (RuleIndex, Reverse<Option<u64>>) {
+    let number = alert.transaction.as_ref().and_then(|it| it.number);
+    (alert.rule, Reverse(number))
+}
+
 impl<W: Write> Look<W> {
     /// Tells alerts, but for those that wait until their receiver has acknowledged what they are
     /// about: they come with a later packet, and are counted with its alerts.
@@ -44,7 +52,7 @@ impl<W: Write> Look<W> {
         packet: &Packet<'_>,
         decision: Decision,
     ) {
-        let looks_at_once = !self.waits_for_other(packet) || self.detector.is_heard_out();
+        let looks_at_once = self.looks_at_once(packet);
         if let (false, Transport::Tcp { sequence, .. }) = (looks_at_once, layer.parsed.transport)
             && self.held.len() < HELD_MAX
         {
@@ -54,7 +62,7 @@ impl<W: Write> Look<W> {
             let held: Vec<Alert> = held;
             held.iter().for_each(|it| self.hold(it, layer, sequence));
         }
-        alerts.sort_by_key(|it| it.rule);
+        alerts.sort_by_key(precedence);
         self.cut(alerts);
         for alert in &*alerts {
             self.alert(alert, layer, packet, (decision, alerts));
@@ -67,6 +75,11 @@ impl<W: Write> Look<W> {
         self.options.waits && !self.is_alone(packet)
     }
 
+    /// Whether alerts about what a packet's sender says come with that packet.
+    fn looks_at_once(&self, packet: &Packet<'_>) -> bool {
+        !self.waits_for_other(packet) || self.detector.is_heard_out()
+    }
+
     /// Whether a packet's sender alone is seen, and was before.
     pub(super) fn is_alone(&self, packet: &Packet<'_>) -> bool {
         let view = || self.flows.view(&self.detector, packet);
@@ -76,7 +89,7 @@ impl<W: Write> Look<W> {
 
     /// Keeps an alert until the receiver has acknowledged what it is about.
     pub(super) fn hold(&mut self, alert: &Alert, layer: &Layer<'_>, sequence: u32) {
-        let length = layer.parsed.payload(layer.bytes).len() as u32;
+        let length = layer.payload().len() as u32;
         let held = Held {
             alert: alert.clone(),
             bytes: layer.bytes.to_vec(),
@@ -89,30 +102,37 @@ impl<W: Write> Look<W> {
         self.held.entry(sink::flow_id(&alert.flow)).or_default().push(held);
     }
 
-    /// Of one packet no more alerts are told than are asked for: those of the first rules.
+    /// Of one packet no more alerts are told than are asked for: the first of `alerts`, which have
+    /// their order.
     pub(super) fn cut(&mut self, alerts: &mut Vec<Alert>) {
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
         if alerts.len() > most {
-            alerts.sort_by_key(|it| it.rule);
             (most..alerts.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
             alerts.truncate(most);
         }
     }
 
     /// The same of alerts that have waited, and of those that the packet itself brings.
-    fn cut_together(&mut self, told: &mut Vec<Alert>, alerts: &mut Vec<Alert>) {
+    fn cut_together(
+        &mut self,
+        told: &mut Vec<Alert>,
+        alerts: &mut Vec<Alert>,
+        packet: &Packet<'_>,
+    ) {
         let most = self.options.alerts_max.unwrap_or(ALERTS_MAX);
-        let waits = self.options.waits && !self.detector.is_heard_out();
-        let is_told = |it: &&Alert| !(waits && it.is_stream);
-        let own = alerts.iter().filter(is_told);
-        let mut rules: Vec<_> = told.iter().chain(own).map(|it| it.rule).collect();
-        if rules.len() > most {
-            rules.sort_unstable();
-            (most..rules.len()).for_each(|_| self.count("detect.alert_queue_overflow"));
-            let last = most.checked_sub(1).map(|it| rules[it]);
-            let has_room = |it: &Alert| last.is_some_and(|last| it.rule <= last);
-            told.retain(has_room);
-            alerts.retain(|it| has_room(it) || !is_told(&it));
+        let waits = !self.looks_at_once(packet);
+        let is_told = |it: &Alert| !(waits && it.is_stream);
+        let own = alerts.iter().filter(|it| is_told(it));
+        let all = told.iter().chain(own).map(precedence).enumerate();
+        let mut order: Vec<_> = all.map(|(place, it)| (it, place)).collect();
+        if order.len() > most {
+            order.sort_unstable();
+            let over: HashSet<usize> = order.drain(most..).map(|(_, place)| place).collect();
+            over.iter().for_each(|_| self.count("detect.alert_queue_overflow"));
+            let mut places = 0..;
+            let mut has_room = || places.next().is_some_and(|it| !over.contains(&it));
+            told.retain(|_| has_room());
+            alerts.retain(|it| !is_told(it) || has_room());
         }
     }
 
@@ -168,7 +188,7 @@ impl<W: Write> Look<W> {
         alerts.retain(|it| it.is_stream || !seen.contains(&(it.rule, it.is_other_way)));
         let passed_by = self.detector.passed_by();
         told.retain(|it| passed_by.is_none_or(|by| it.rule <= by));
-        self.cut_together(&mut told, alerts);
+        self.cut_together(&mut told, alerts, packet);
         told.iter_mut().for_each(|it| self.bring_up_to_date(it, packet, false));
         self.late_texts = texts_of(&told);
         if told.is_empty() {
@@ -438,6 +458,7 @@ impl<W: Write> Look<W> {
             outer: None,
             depth: 0,
             is_carrier: false,
+            payload: None,
         };
         if let Some(over) = over {
             alert.flow = FlowView { to_server: alert.flow.to_server, ..*over };

@@ -21,8 +21,7 @@ impl<W: Write> Look<W> {
         let Some((bytes, [is_told, is_told_again])) = known else {
             return self.packet_as_it_is(now, layer);
         };
-        let Layer { link, parsed, vlans, source, outer, depth, is_carrier, .. } = *layer;
-        let (bytes, mut events) = (bytes.as_slice(), layer.events.clone());
+        let mut events = layer.events.clone();
         // Behind this nobody sees it any more.
         for _ in [is_told, is_told_again].iter().filter(|it| **it) {
             let event = decode::Event::StreamOverlapDiffers;
@@ -32,7 +31,7 @@ impl<W: Write> Look<W> {
         if is_told_again {
             self.count("tcp.overlap_diff_data");
         }
-        let known = Layer { bytes, link, parsed, vlans, events, source, outer, depth, is_carrier };
+        let known = Layer { bytes: &bytes, events, ..*layer };
         self.packet_as_it_is(now, &known);
     }
 

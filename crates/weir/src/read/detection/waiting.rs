@@ -28,7 +28,7 @@ impl Segment {
         else {
             return None;
         };
-        let length = layer.parsed.payload(layer.bytes).len() as u32;
+        let length = layer.payload().len() as u32;
         let acknowledgment = Some(acknowledgment).filter(|_| seen & flags::RST == 0);
         Some(Self { end: sequence.wrapping_add(length), acknowledgment })
     }
