@@ -568,6 +568,17 @@ impl Detector {
         Some(conversation.told(direction.index(), is_whole))
     }
 
+    pub(crate) fn holds_still(
+        &mut self,
+        slot: FlowSlot,
+        direction: Direction,
+        rule: RuleIndex,
+    ) -> bool {
+        let Some(flow) = self.flows.taken(slot) else { return true };
+        let rule = self.rules.rule(rule);
+        !rule.may_pass() || self.evaluator.holds_still(rule, flow, direction)
+    }
+
     pub(crate) fn next_number(&self, slot: FlowSlot, direction: Direction) -> Option<u32> {
         let flow = self.flows.taken(slot)?;
         flow.session.as_ref()?.next(direction.index())

@@ -277,7 +277,7 @@ impl<'a> View<'a> {
             _ => None,
         };
         match test {
-            HeaderTest::PayloadLen { numbers, is_there } => {
+            HeaderTest::PayloadLen { numbers, is_there, .. } => {
                 // One that nobody sees has a length, for who does not ask for a payload.
                 let is_length = !is_there && (self.payload.is_empty() || numbers.contain(0));
                 (self.has_payload() || is_length) && numbers.contain(self.payload.len() as u64)

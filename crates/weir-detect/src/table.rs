@@ -18,6 +18,7 @@ use crate::flow::FlowSlot;
 use crate::older;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord, SpokenBeside};
+use crate::rule::RuleIndex;
 
 mod ended;
 mod over;
@@ -264,6 +265,18 @@ impl FlowTable {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         detector.stream(entry.slot, entry.direction(from_first), is_whole)
+    }
+
+    /// Whether that stream, all of it, still has what a rule has found in it.
+    pub fn holds_still(
+        &self,
+        detector: &mut Detector,
+        packet: &Packet<'_>,
+        rule: RuleIndex,
+    ) -> bool {
+        let (key, from_first) = self.key(packet);
+        let Some(entry) = self.entries.get(&key) else { return true };
+        detector.holds_still(entry.slot, entry.direction(from_first), rule)
     }
 
     /// The sequence number with which that stream goes on.

@@ -7,7 +7,7 @@ use crate::conversation::is_in_chunks;
 use crate::detector::{Decision, Direction};
 use crate::flow::{Effect, Flow, HeardStream, Waiting};
 use crate::packet::View;
-use crate::rule::Buffer;
+use crate::rule::{Buffer, BufferTest, Rule};
 use crate::session::Closing;
 
 /// The entropy of a buffer, reckoned for a rule.
@@ -92,6 +92,16 @@ impl Evaluator {
     pub(crate) fn looked_at(&self, flow: &Flow, direction: Direction) -> Option<u32> {
         let looked_at = self.heard?.looked_at;
         flow.conversation.as_ref()?.number_at(direction.index(), looked_at)
+    }
+
+    /// Whether a stream, all that was said of it, has what a rule asks of bytes: what must not be
+    /// there, or is to stand at the end, may have been so for a while alone.
+    pub(crate) fn holds_still(&mut self, rule: &Rule, flow: &Flow, direction: Direction) -> bool {
+        let Some(conversation) = &flow.conversation else { return true };
+        let sight = Sight::of_stream(conversation.window(direction.index()));
+        self.forget_look();
+        let is_of_payload = |it: &&BufferTest| it.key.buffer == Buffer::Payload;
+        rule.buffers.iter().filter(is_of_payload).all(|it| self.payload_holds(it, sight))
     }
 
     /// Set where what a rule does on that sight waits.

@@ -179,9 +179,7 @@ impl Evaluator {
     fn buffer_holds(&mut self, test: &BufferTest, view: &View<'_>, sight: Sight<'_>) -> bool {
         let buffer = test.key.buffer;
         if buffer == Buffer::Payload {
-            let Some(payload) = sight.payload else { return false };
-            let bytes = buffers::apply(payload.bytes, &test.key.transforms);
-            return self.look(test, Bytes { bytes: &bytes, ..payload }, sight.is_stream);
+            return self.payload_holds(test, sight);
         }
         if buffers::protocol(buffer).is_none() {
             let Some(bytes) = view.header_buffer(buffer) else { return false };
@@ -215,6 +213,12 @@ impl Evaluator {
                 self.look(test, Bytes { is_little, ..Bytes::whole(&bytes) }, sight.is_stream)
             })
         })
+    }
+
+    pub(super) fn payload_holds(&mut self, test: &BufferTest, sight: Sight<'_>) -> bool {
+        let Some(payload) = sight.payload else { return false };
+        let bytes = buffers::apply(payload.bytes, &test.key.transforms);
+        self.look(test, Bytes { bytes: &bytes, ..payload }, sight.is_stream)
     }
 
     /// Whether a text that a rule before captured has what this one wants.

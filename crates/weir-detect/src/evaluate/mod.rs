@@ -471,6 +471,9 @@ impl Evaluator {
         // that Suricata does not follow.
         let is_unfollowed = self.limits.as_suricata.wants_handshakes && flow.is_unfollowed();
         let is_beside = view.is_reset() || view.closing == Closing::Behind || is_unfollowed;
+        // A packet that says nothing is looked at for the stream that others have said.
+        let says_nothing = view.has_stream && view.payload.is_empty();
+        let is_beside = is_beside || says_nothing;
         let is_alone = |rule: &Rule| !(is_part || is_beside && rule.flow.only_stream == Some(true));
         self.each(flow, scene, alerts, decision, &|rule| {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);

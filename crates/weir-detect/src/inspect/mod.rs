@@ -100,7 +100,8 @@ pub(crate) fn holds(
     cost: &mut Cost,
 ) -> bool {
     let Memory { variables, sets, texts, replaced } = memory;
-    let mut inspection = Inspection { buffer, variables, sets, texts, replaced, cost };
+    let is_over = false;
+    let mut inspection = Inspection { buffer, variables, sets, texts, replaced, cost, is_over };
     inspection.run(steps, 0).is_some()
 }
 
@@ -111,6 +112,9 @@ struct Inspection<'a, 'c> {
     texts: &'c mut Texts,
     replaced: &'c mut Vec<Replaced>,
     cost: &'c mut Cost,
+    /// What failed counts from nowhere: no other occurrence of what is before it is tried, as in
+    /// Suricata 8.0.7.
+    is_over: bool,
 }
 
 impl Inspection<'_, '_> {
@@ -219,7 +223,7 @@ impl Inspection<'_, '_> {
         };
         let mut search: Search<'_> = search;
         if content.is_negated {
-            let is_there = search.next(self.buffer.bytes).is_some();
+            let is_there = search.is_there(self.buffer.bytes);
             // At an end that is not here yet, nothing is known to be absent; a stream ends, for
             // this, where it ends so far, as in Suricata.
             let is_unknown = content.ends && self.buffer.goes_on;
@@ -234,10 +238,12 @@ impl Inspection<'_, '_> {
                 self.replaced.extend(content.replacement.iter().map(|it| (start, it.clone())));
                 return Some(());
             }
-            if !content.leads || self.cost.tries > TRIES_MAX {
+            self.is_over |= !content.leads;
+            if self.is_over || self.cost.tries > TRIES_MAX {
                 return None;
             }
         }
+        self.is_over |= !content.is_relative();
         None
     }
 
@@ -263,7 +269,8 @@ impl Inspection<'_, '_> {
                 return Some(());
             }
             from = start + 1;
-            if !pcre.leads || from > subject.len() || self.cost.tries > TRIES_MAX {
+            let has_more = pcre.leads && from <= subject.len();
+            if !has_more || self.is_over || self.cost.tries > TRIES_MAX {
                 return None;
             }
         }

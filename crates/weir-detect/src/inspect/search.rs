@@ -13,11 +13,21 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Whether a negated content is there: at the end, where that is asked. As by Suricata 8.0.7 its
+    /// first occurrence tells, and where that begins counts from where it was looked for, twice.
+    pub(super) fn is_there(mut self, buffer: &[u8]) -> bool {
+        let Self { content, from, until } = self;
+        let found = self.next(buffer);
+        let reaches_end = until == buffer.len();
+        let is_end = |start| reaches_end && start + content.bytes.len() + from == until;
+        found.is_some_and(|start| !content.ends || is_end(start))
+    }
+
     /// Where the next occurrence begins.
     pub(super) fn next(&mut self, buffer: &[u8]) -> Option<usize> {
         let Search { content, from, until } = *self;
         let length = content.bytes.len();
-        if content.ends {
+        if content.ends && !content.is_negated {
             let start = buffer.len().checked_sub(length)?;
             self.from = usize::MAX;
             let is_inside = start >= from && until == buffer.len();
@@ -68,7 +78,8 @@ pub(super) fn of<'a>(
         from = (here as i64).saturating_add(distance).max(0);
         if let Some(within) = content.within.map(signed) {
             let end = (here as i64).saturating_add(distance).saturating_add(within);
-            until = until.min(end);
+            // Before the first byte it is no end, as in Suricata 8.0.7.
+            until = if end < 0 { until } else { until.min(end) };
         }
         if let Some(depth) = content.depth.map(unsigned) {
             until = until.min((here as i64).saturating_add(depth));
@@ -85,6 +96,7 @@ pub(super) fn of<'a>(
         }
         from = (offset - before).max(from).max(0);
     }
+    from = from.max(i64::from(content.skip).saturating_sub(before));
     if from > until || until <= 0 {
         return None;
     }

@@ -27,6 +27,7 @@ pub(crate) fn parse(value: &str) -> Result<Content, String> {
         within: None,
         starts: false,
         ends: false,
+        skip: 0,
         fast: Fast::Free,
         replacement: None,
         leads: false,

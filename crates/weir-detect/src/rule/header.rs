@@ -319,6 +319,8 @@ pub(crate) enum HeaderTest {
         numbers: Numbers,
         /// There must be a payload: all lengths but one are meant (`dsize:!5`).
         is_there: bool,
+        /// The greatest number that is written: contents must fit into so many bytes.
+        most: Option<u64>,
     },
     Ttl(Numbers),
     TrafficClass(Numbers),
@@ -432,7 +434,10 @@ pub(crate) fn test(name: &str, value: &str) -> Option<Result<HeaderTest, String>
 fn payload_len(value: &str) -> Result<HeaderTest, String> {
     let numbers = Numbers::parse(value, 16)?;
     let is_there = value.trim().starts_with('!') && !value.contains(['-', '>']);
-    Ok(HeaderTest::PayloadLen { numbers, is_there })
+    // The end of `<9` and of `3<>9` is none of them.
+    let beyond = u64::from(value.contains('<') || value.contains('-'));
+    let most = numbers.most().map(|it| it + beyond);
+    Ok(HeaderTest::PayloadLen { numbers, is_there, most })
 }
 
 /// What is odd about a packet, by its whole name.

@@ -146,6 +146,10 @@ impl Collected {
             self.units.push(test.map_err(refused)?);
             return Ok(());
         }
+        let has_length = || self.tests.iter().any(|it| matches!(it, HeaderTest::PayloadLen { .. }));
+        if name == "dsize" && has_length() {
+            return Err(Refused::new(name, "said before: put it into one range"));
+        }
         match header::test(name, value) {
             Some(test) => self.tests.push(test.map_err(refused)?),
             None => return Err(Refused::new(name, "this keyword is not known here")),
@@ -589,7 +593,7 @@ impl Collected {
         self.buffers.retain(|it| !it.steps.is_empty() || it.absence != Absence::Fails);
         self.buffers.iter().try_for_each(check_absence)?;
         let payload = self.tests.iter().find_map(|it| match it {
-            HeaderTest::PayloadLen { numbers, .. } => numbers.most(),
+            HeaderTest::PayloadLen { most, .. } => *most,
             _ => None,
         });
         for test in &mut self.buffers {

@@ -2,7 +2,7 @@
 
 use super::content;
 use super::keywords::Refused;
-use super::step::{ByteOrder, Step};
+use super::step::{ByteOrder, Content, Step, Value};
 
 pub(super) fn is_relative(step: &Step) -> bool {
     match step {
@@ -34,13 +34,15 @@ pub(super) fn has_text(steps: &[Step]) -> bool {
 /// occurrence is tried then. The next content or expression may stand behind other steps; any other
 /// follows at once.
 pub(super) fn finish(steps: &mut [Step]) -> Result<(), Refused> {
+    skip(steps);
     let (mut next_text, mut next) = (false, false);
     for step in steps.iter_mut().rev() {
         match step {
             Step::Content(it) => {
                 content::check(it).map_err(|why| Refused::new("content", why))?;
                 it.leads = next_text || next;
-                (next_text, next) = (it.is_relative(), false);
+                next_text = it.within.is_some() || (it.is_negated && it.is_relative());
+                next = false;
             }
             Step::Pcre(it) => {
                 it.leads = next_text || next;
@@ -62,4 +64,29 @@ pub(super) fn finish(steps: &mut [Step]) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// A content with a distance from a negated one that may stand anywhere does not begin before such
+/// a one could have ended, had it stood first: so Suricata 8.0.7 has it. Relative expressions may
+/// stand between them.
+fn skip(steps: &mut [Step]) {
+    let mut before: Option<i64> = None;
+    for step in steps {
+        let Step::Content(content) = step else {
+            before = before.filter(|_| matches!(step, Step::Pcre(it) if it.is_relative));
+            continue;
+        };
+        if let (Some(length), Some(Value::Fixed(distance))) = (before, content.distance)
+            && !content.is_negated
+        {
+            content.skip = (length + distance).clamp(0, i64::from(u32::MAX)) as u32;
+        }
+        before = is_nowhere(content).then_some(content.bytes.len() as i64);
+    }
+}
+
+/// Whether it is that it stands nowhere at all.
+fn is_nowhere(content: &Content) -> bool {
+    let has_place = content.offset.is_some() || content.depth.is_some() || content.starts;
+    content.is_negated && !has_place && !content.is_relative()
 }

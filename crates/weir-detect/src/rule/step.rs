@@ -46,6 +46,16 @@ impl Step {
         }
     }
 
+    /// Whether it asks where the bytes end.
+    pub(crate) fn asks_end(&self) -> bool {
+        match self {
+            Self::Content(content) => content.ends,
+            // Of an expression nobody knows.
+            Self::Pcre(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether it leaves something, in a set, a flow or an event.
     pub(crate) fn puts_something(&self) -> bool {
         match self {
@@ -114,6 +124,8 @@ pub(crate) struct Content {
     pub(crate) within: Option<Value>,
     pub(crate) starts: bool,
     pub(crate) ends: bool,
+    /// No occurrence begins before this byte: see `relative::skip`.
+    pub(crate) skip: u32,
     pub(crate) fast: Fast,
     /// What is written over it in the packet (`replace`).
     pub(crate) replacement: Option<Arc<[u8]>>,

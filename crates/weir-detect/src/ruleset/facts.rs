@@ -183,6 +183,11 @@ impl Rule {
         self.buffers.iter().flat_map(|it| &it.steps).any(|it| it.is_negated())
     }
 
+    /// Whether it may hold of some bytes and no more once others follow them.
+    pub fn may_pass(&self) -> bool {
+        self.excludes() || self.buffers.iter().flat_map(|it| &it.steps).any(Step::asks_end)
+    }
+
     /// Whether it asks for bits or integers.
     pub(crate) fn asks_bits(&self) -> bool {
         self.facts.asks_bits

@@ -172,6 +172,11 @@ impl<W: Write> Look<W> {
                 left.push(one);
             } else if is_opaque && rule.looks_into_streams() {
                 // By now nobody looks into it any more.
+            } else if is_of_bytes
+                && is_due
+                && !self.flows.holds_still(&mut self.detector, packet, one.alert.rule)
+            {
+                // More came, and it is so no longer.
             } else if (one.is_acknowledged || has_reset || is_alone) && (is_due || !is_of_bytes) {
                 told.push(Alert { flow: view, time: self.last, ..one.alert });
             } else {
