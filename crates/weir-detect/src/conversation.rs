@@ -477,21 +477,23 @@ impl Conversation {
         }
     }
 
-    /// The transaction of that number, and the last bytes of a side.
+    /// The transaction of that number, and what rules look at of a side beside it.
     pub(crate) fn transaction(
         &mut self,
         number: u64,
         side: usize,
     ) -> Option<(&mut http::Transaction, &[u8])> {
-        match &mut self.application {
+        let from = self.chunk_from(side);
+        let (window, before) = self.streams[side].window();
+        let skip = usize::try_from(from.saturating_sub(before)).unwrap_or(usize::MAX);
+        let transaction = match &mut self.application {
             Application::Http(connection) | Application::Websocket(connection, _) => {
-                Some((connection.transaction(number)?, self.streams[side].window().0))
+                connection.transaction(number)?
             }
-            Application::Http2(connection) => {
-                Some((connection.transaction(number)?, self.streams[side].window().0))
-            }
-            _ => None,
-        }
+            Application::Http2(connection) => connection.transaction(number)?,
+            _ => return None,
+        };
+        Some((transaction, &window[skip.min(window.len())..]))
     }
 
     /// What was told, as a rule looks at it.

@@ -24,6 +24,8 @@ const IN_CHUNKS: [(&str, [bool; 2]); 8] = [
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunks {
     looked_at: u64,
+    /// The same before the last look.
+    looked_from: u64,
     is_at_once: bool,
     /// Where a message ended last.
     message_end: Option<u64>,
@@ -56,13 +58,35 @@ impl Conversation {
         let is_new = |end: u64| end > chunks.looked_at && end <= acknowledged;
         let is_much = acknowledged >= chunks.looked_at + CHUNK_LEN;
         if chunks.is_at_once || is_much || chunks.message_end.is_some_and(is_new) {
-            chunks.looked_at = chunks.looked_at.max(acknowledged);
+            if acknowledged > chunks.looked_at {
+                (chunks.looked_from, chunks.looked_at) = (chunks.looked_at, acknowledged);
+            }
         }
         let looked_at = chunks.looked_at;
         if let Some(number) = self.number_at(side, looked_at) {
             self.streams[side].settle_before(number);
         }
         (before, looked_at)
+    }
+
+    /// The byte of a side from which on rules look at what it says: that behind the last message,
+    /// where looks are at messages.
+    pub(crate) fn chunk_from(&self, side: usize) -> u64 {
+        let chunks = &self.chunks[side];
+        if self.is_in_messages() { chunks.looked_at } else { 0 }
+    }
+
+    /// What rules look at of a side's stream, and how many bytes are before it.
+    pub(crate) fn chunk(&self, side: usize) -> (&[u8], u64) {
+        let Chunks { looked_at, looked_from, .. } = self.chunks[side];
+        let from = if self.is_in_messages() { looked_from } else { 0 };
+        let (window, before) = self.window_from(side, from);
+        let count = usize::try_from(looked_at.saturating_sub(before)).unwrap_or(usize::MAX);
+        (&window[..count.min(window.len())], before)
+    }
+
+    fn is_in_messages(&self) -> bool {
+        matches!(self.application, Application::Http(_))
     }
 
     /// Notes that a side's message has ended with what it has said, if one has; of SSH its banner.

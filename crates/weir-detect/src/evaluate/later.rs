@@ -94,11 +94,11 @@ impl Evaluator {
         flow.conversation.as_ref()?.number_at(direction.index(), looked_at)
     }
 
-    /// Whether a stream, all that was said of it, has what a rule asks of bytes: what must not be
-    /// there, or is to stand at the end, may have been so for a while alone.
+    /// Whether what is looked at of a stream has what a rule asks of bytes: what must not be there,
+    /// or is to stand at the end, may have been so for a while alone.
     pub(crate) fn holds_still(&mut self, rule: &Rule, flow: &Flow, direction: Direction) -> bool {
         let Some(conversation) = &flow.conversation else { return true };
-        let sight = Sight::of_stream(conversation.window(direction.index()));
+        let sight = Sight::of_stream(conversation.chunk(direction.index()));
         self.forget_look();
         let is_of_payload = |it: &&BufferTest| it.key.buffer == Buffer::Payload;
         rule.buffers.iter().filter(is_of_payload).all(|it| self.payload_holds(it, sight))

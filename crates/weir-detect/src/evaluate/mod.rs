@@ -479,6 +479,7 @@ impl Evaluator {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
+                true if says_nothing && rule.is_of_stream() => rule.flow.only_stream != Some(true),
                 true => rule.is_of_spoken() || is_udp || needs_packet,
                 _ if rule.has_payload() && !view.has_stream && view.payload.is_empty() => false,
                 false if is_udp && !rule.is_of_operation() => rule.flow.only_stream != Some(true),
@@ -573,12 +574,13 @@ impl Evaluator {
             if !rule.has_only_payload() || !rule.needs_stream || !rule.has_payload() {
                 continue;
             }
-            // What matched once does not count again.
+            // What matched once does not count again, nor what was looked at alone.
+            let from = conversation.chunk_from(side);
             let (window, before) = match since(&conversation.matched[side], *index) {
                 _ if island.is_some() => island.map_or((&[][..], 0), |it| (&it.1, it.0)),
                 _ if again > 0 => conversation.window_end(side, again),
-                Some(end) if !rule.weighs_all() => conversation.window_from(side, end),
-                _ => conversation.window(side),
+                Some(end) if !rule.weighs_all() => conversation.window_from(side, end.max(from)),
+                _ => conversation.window_from(side, from),
             };
             let told_ahead = island.is_some()
                 && again == 0
@@ -588,7 +590,7 @@ impl Evaluator {
             }
             let sight = Sight::of_stream((window, before));
             // What must not be there must not have been there either.
-            let all = conversation.window(side);
+            let all = conversation.window_from(side, from);
             let is_part = island.is_none() && before != all.1 && rule.excludes();
             if self.matches(rule, flow, scene, sight)
                 && (!is_part || self.matches(rule, flow, scene, Sight::of_stream(all)))

@@ -523,9 +523,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it looks for contents of a stream as such.
+    /// Whether it looks for contents of a stream as such, were it in one application's alone.
     pub fn is_of_stream(&self) -> bool {
-        self.looks_into_streams() && !self.is_of_application()
+        self.looks_into_streams() && (!self.is_of_application() || self.has_only_payload())
     }
 
     /// Whether it looks for contents of a stream, were it in one application's alone.
