@@ -67,7 +67,15 @@ impl Parser for Ldap {
         if self.held[side].is_lost() {
             return;
         }
-        while let Some(length) = ber::length(self.held[side].bytes()) {
+        loop {
+            let length = match ber::length(self.held[side].bytes()) {
+                Ok(length) => length,
+                Err(ber::Unknown::Short) => break,
+                Err(ber::Unknown::Bad) => {
+                    self.is_over = true;
+                    return self.fail(said);
+                }
+            };
             if self.held[side].is_too_long() {
                 self.held[side].drop(length as u64);
                 break;
@@ -83,7 +91,7 @@ impl Parser for Ldap {
     }
 
     fn lose(&mut self, side: usize, count: u64) -> bool {
-        let length = ber::length(self.held[side].bytes()).map(|it| it as u64);
+        let length = ber::length(self.held[side].bytes()).ok().map(|it| it as u64);
         self.held[side].lose(count, length);
         true
     }
@@ -99,16 +107,16 @@ impl Parser for Ldap {
 }
 
 impl Ldap {
-    /// A message is none of this protocol's: of the last that is not answered something is odd, as
-    /// with Suricata.
+    /// A message is none of this protocol's: something is odd about the last request, be it answered
+    /// or not, as with Suricata.
     fn fail(&mut self, said: &mut Said) {
-        let last = self.waiting.back();
-        let odd = last.map(|it| {
-            let mut unit = it.unit();
+        if let Some(number) = self.count.checked_sub(1) {
+            let last = self.waiting.back().filter(|it| it.number == number);
+            let unit = last.map(Exchange::unit);
+            let mut unit = unit.unwrap_or_else(|| Unit::new(Protocol::Ldap, number));
             unit.odd(AppEvent::LdapInvalid);
-            unit
-        });
-        said.units.extend(odd);
+            said.units.push(unit);
+        }
         said.fail();
     }
 

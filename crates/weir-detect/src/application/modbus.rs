@@ -106,10 +106,12 @@ impl Modbus {
         let (function, data, mut faults) = head.read(body, Faults::of_request);
         let mut object = described(head, body);
         unit.number(Field::ModbusUnit, body.first().copied().unwrap_or_default());
-        unit.number(Field::ModbusFunction, function);
-        unit.number(Field::ModbusCategory, category(function, data).0);
-        unit.number(Field::ModbusAccess, access(function));
-        if !body.is_empty() && asked(function & 0x7f, data, &mut unit, &mut object).is_none() {
+        // The bit of exceptions says nothing of what is asked.
+        let asked_for = function & 0x7f;
+        unit.number(Field::ModbusFunction, asked_for);
+        unit.number(Field::ModbusCategory, category(asked_for, data).0);
+        unit.number(Field::ModbusAccess, access(asked_for));
+        if !body.is_empty() && asked(asked_for, data, &mut unit, &mut object).is_none() {
             faults.add(Faults::LENGTH);
             put_rest(data, &mut object);
         }
@@ -270,6 +272,7 @@ fn asked(function: u8, data: &[u8], unit: &mut Unit, object: &mut Object) -> Opt
         }
         22 => {
             unit.number(Field::ModbusAddress, i64::from(word(0)?) + 1);
+            unit.number(Field::ModbusQuantity, 1_u8);
             object.put("write", mask(data)?);
         }
         43 => mei(data, object),

@@ -48,11 +48,15 @@ impl ModbusTest {
         };
         let has_bits =
             |field, bits: i64| unit.numbers(field).next().is_some_and(|it| it & bits == bits);
-        // Any of the addresses that the request is for.
-        let is_addressed = || {
-            let first = number(Field::ModbusAddress)?;
-            let count = number(Field::ModbusQuantity).unwrap_or(1).clamp(1, 2000);
-            Some((first..first + count).any(|it| self.address.is_none_or(|of| of.contain(it))))
+        // Any of the addresses that the request is for: one may read some and write others.
+        let is_addressed = |wanted: Numbers| {
+            let places =
+                unit.numbers(Field::ModbusAddress).zip(unit.numbers(Field::ModbusQuantity));
+            places.into_iter().any(|(first, count)| {
+                let count = count.clamp(1, 2000);
+                (first..first + count)
+                    .any(|it| u64::try_from(it).is_ok_and(|it| wanted.contain(it)))
+            })
         };
         holds(&self.unit, Field::ModbusUnit)
             && holds(&self.function, Field::ModbusFunction)
@@ -61,7 +65,7 @@ impl ModbusTest {
                 unit.numbers(Field::ModbusCategory).any(|it| (it & wanted != 0) != is_negated)
             })
             && self.access.is_none_or(|it| has_bits(Field::ModbusAccess, it))
-            && (self.address.is_none() || is_addressed().unwrap_or(false))
+            && self.address.is_none_or(is_addressed)
             && self.value.is_none_or(|test| {
                 let mut values = unit.numbers(Field::ModbusValue);
                 values.any(|it| u64::try_from(it).is_ok_and(|it| test.contain(it)))

@@ -84,7 +84,7 @@ impl Faults {
     fn read_or_written(&mut self, code: u8, data: &[u8]) -> Option<usize> {
         let word = |at: usize| data.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));
         match code {
-            1..=4 | 20 | 23 | 24 => {
+            1..=4 | 23 => {
                 let quantity = word(2)?;
                 let max = if matches!(code, 1 | 2) { COILS_MAX } else { REGISTERS_MAX };
                 self.add_if(quantity == 0 || quantity > max, Self::VALUE);
@@ -99,7 +99,7 @@ impl Faults {
                 Some(data.len() - 4)
             }
             15 | 16 => self.written(code, data),
-            21 | 22 => data.len().checked_sub(6),
+            22 => data.len().checked_sub(6),
             _ => Some(0),
         }
     }
@@ -136,7 +136,7 @@ impl Faults {
             43 => faults.add_if(data.is_empty(), Self::LENGTH),
             7 => faults.add_if(data.len() != 1, Self::LENGTH),
             11 => faults.add_if(data.len() != 4, Self::LENGTH),
-            1..=4 | 20 | 23 | 24 => match data {
+            1..=4 | 20 | 23 => match data {
                 [] => faults.add(Self::LENGTH),
                 [count, values @ ..] => {
                     let is_wrong = !(1..=ANSWER_MAX).contains(count);
@@ -149,7 +149,8 @@ impl Faults {
                 let max = if code == 15 { COILS_MAX } else { REGISTERS_MAX };
                 faults.add_if(word(2).is_some_and(|it| it == 0 || it > max), Self::VALUE);
             }
-            21 | 22 => faults.add_if(data.len() != 6, Self::LENGTH),
+            21 => faults.add_if(data.is_empty(), Self::LENGTH),
+            22 => faults.add_if(data.len() != 6, Self::LENGTH),
             _ => {}
         }
         faults
@@ -182,11 +183,17 @@ mod tests {
         assert_eq!(of(16, &[0, 1, 0, 2, 2, 0, 7]), "DATA_VALUE");
         assert_eq!(of(8, &[0, 1, 0xff, 0]), "NONE");
         assert_eq!(of(8, &[0, 10, 1, 0]), "DATA_VALUE");
+        // The specification's own examples: s6.14, s6.15, s6.18.
+        let of_records = [14, 6, 0, 4, 0, 1, 0, 2, 6, 0, 3, 0, 9, 0, 2];
+        assert_eq!(of(20, &of_records), "NONE");
+        assert_eq!(of(21, &[13, 6, 0, 4, 0, 7, 0, 3, 6, 0xaf, 4, 0xbe, 0x10, 13]), "NONE");
+        assert_eq!((of(24, &[4, 0xde]), of(24, &[4])), ("NONE".into(), "DATA_LENGTH".into()));
         let of = |function, data: &[u8]| Faults::of_answer(function, data).names();
         assert_eq!(of(3, &[2, 0, 1]), "NONE");
         assert_eq!(of(3, &[4, 0, 1]), "DATA_VALUE");
         assert_eq!(of(0x83, &[2]), "NONE");
         assert_eq!(of(0x83, &[8]), "EXC_CODE");
         assert_eq!(of(0x94, &[8]), "NONE");
+        assert_eq!(of(24, &[0, 6, 0, 2, 1, 0xb8, 0x12, 0x84]), "NONE");
     }
 }
