@@ -20,7 +20,7 @@ pub(crate) use beginning::begins_as;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::application::unit::{Announced, Said, Unit};
+use crate::application::unit::{Announced, Objects, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
 use crate::buffers::http::http2;
@@ -490,6 +490,14 @@ impl Conversation {
             Application::Http2(connection) => {
                 Some((connection.transaction(number)?, self.streams[side].window().0))
             }
+            _ => None,
+        }
+    }
+
+    /// What is told by now of a transaction of a parser's, and its files.
+    pub(crate) fn told_now(&self, number: u64, side: usize) -> Option<(Objects, Vec<Object>)> {
+        match &self.application {
+            Application::Other(_, Some(parser)) => parser.told_now(number, side),
             _ => None,
         }
     }
