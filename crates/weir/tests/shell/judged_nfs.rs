@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::judged_conversations::judge;
 use wire::{
-    call, compound, failed, line, numbers, opaque, operation, record, reply, results, wide,
+    call, compound, failed, line, numbers, opaque, operation, record, reply, reply_of, results,
+    wide,
 };
 
 /// Handles of files and of a folder.
@@ -344,11 +345,35 @@ fn odd(cases: &mut Cases) {
     talk.say(1, &reply(10, &answer));
     talk.say(1, &told);
     cases.push(("answers turned".into(), talk.0));
+    for (length, state) in [(4, 0), (16, 0), (400, 0), (16, 1), (0, 1), (0, 3), (0, 5)] {
+        let mut talk = Talk::default();
+        for number in [9, 10] {
+            talk.say(0, &call(number, 3, 3, &asked));
+            talk.say(1, &reply_of(number, (6, &[1; 400][..length]), state, &answer));
+        }
+        cases.push((format!("answers with {length} bytes of proof, state {state}"), talk.0));
+    }
     for (procedure, arguments) in [(0, Vec::new()), (4, vec![0; 32]), (9, vec![0; 60])] {
         let mut talk = Talk::default();
         talk.say(0, &call(9, 2, procedure, &arguments));
         talk.say(1, &reply(9, &numbers(&[0, 0, 0])));
         cases.push((format!("version 2, {procedure}"), talk.0));
+    }
+}
+
+/// Calls of another version than the first: all are told as of that one.
+fn versions(cases: &mut Cases) {
+    let facts = [&numbers(&[0])[..], &attributes()].concat();
+    for (first, then) in [(4, 3), (4, 2), (3, 2), (2, 3)] {
+        for procedure in [0, 1, 4, 8, 9, 11] {
+            let mut talk = Talk::default();
+            talk.say(0, &call(1, first, 0, &[]));
+            talk.say(1, &reply(1, &[]));
+            let asked = [named("a.txt"), none(10)].concat();
+            talk.say(0, &call(9, then, procedure, &asked));
+            talk.say(1, &reply(9, if procedure == 0 { &[] } else { &facts }));
+            cases.push((format!("version {first}, then {then}: {procedure}"), talk.0));
+        }
     }
 }
 
@@ -381,7 +406,7 @@ fn tell(event: &Value) -> Option<String> {
 #[test]
 fn procedures_files_and_compounds_are_told_as_by_suricata() {
     let mut cases = Vec::new();
-    for add in [third, pieces, fourth, fourth_pieces, odd] {
+    for add in [third, pieces, fourth, fourth_pieces, odd, versions] {
         add(&mut cases);
     }
     judge("nfs", 2049, YAML, &cases, tell);

@@ -57,9 +57,11 @@ fn is_call(mut xdr: Xdr<'_>) -> Option<()> {
 /// An answer to a call that was accepted and could be run, or one that says why it was denied.
 fn is_answer(mut xdr: Xdr<'_>) -> Option<()> {
     let (_, kind, state) = (xdr.number()?, xdr.number()?, xdr.number()?);
-    let _ = (xdr.number()?, xdr.number()?);
     match (kind, state) {
-        (1, 0) => (xdr.number()? == 0).then_some(()),
+        (1, 0) => {
+            let _ = (xdr.number()?, xdr.opaque()?);
+            (xdr.number()? == 0).then_some(())
+        }
         (1, 1) => Some(()),
         _ => None,
     }

@@ -25,7 +25,12 @@ pub(super) fn call(number: u32, version: u32, procedure: u32, arguments: &[u8]) 
 
 /// An answer to a call that was accepted.
 pub(super) fn reply(number: u32, result: &[u8]) -> Vec<u8> {
-    [&numbers(&[number, 1, 0, 0, 0, 0])[..], result].concat()
+    reply_of(number, (0, &[]), 0, result)
+}
+
+/// The same with what proves who answers, by its flavour, and what became of the call.
+pub(super) fn reply_of(number: u32, proof: (u32, &[u8]), state: u32, result: &[u8]) -> Vec<u8> {
+    [&numbers(&[number, 1, 0, proof.0])[..], &opaque(proof.1), &numbers(&[state]), result].concat()
 }
 
 /// A record of one fragment.
