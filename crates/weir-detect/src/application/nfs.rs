@@ -69,7 +69,7 @@ pub(crate) struct Nfs {
     /// Fragments of a record that goes on.
     parts: [Vec<u8>; 2],
     waiting: VecDeque<Asked>,
-    transactions: Vec<Transaction>,
+    transactions: VecDeque<Transaction>,
     unanswered: Unanswered,
     /// Handles and the names that lead to them.
     files: VecDeque<Known>,
@@ -78,8 +78,8 @@ pub(crate) struct Nfs {
     /// The version that was told first, and that Suricata has all its transactions be of; 0: none.
     spoken: u32,
     count: u64,
-    /// Of the record at hand not all is looked into.
-    is_cut: bool,
+    /// Of the record of a side not all is looked into.
+    is_cut: [bool; 2],
     /// Sides that said something.
     has_spoken: [bool; 2],
 }
@@ -111,39 +111,11 @@ fn is_head(side: usize, head: &[u8]) -> bool {
 
 impl Parser for Nfs {
     fn take(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
-        let Some(held) = &mut self.held else {
-            self.message(side, bytes, said);
-            self.has_spoken[side] |= !bytes.is_empty();
-            return;
-        };
+        match self.held {
+            Some(_) => self.records(side, bytes, said),
+            None => self.message(side, bytes, said),
+        }
         self.has_spoken[side] |= !bytes.is_empty();
-        held[side].add_from(bytes, HEAD_LEN - 1, |it| {
-            it.windows(HEAD_LEN).position(|it| is_head(side, it))
-        });
-        if held[side].is_lost() {
-            return;
-        }
-        loop {
-            let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return };
-            let Some(mark) = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it)) else {
-                return;
-            };
-            let length = (mark & 0x7fff_ffff) as usize;
-            let looked_into = 4 + length.min(RECORD_LEN_MAX);
-            if held.bytes().len() < looked_into {
-                return;
-            }
-            let room = RECORD_LEN_MAX.saturating_sub(self.parts[side].len());
-            let part = &held.bytes()[4..looked_into];
-            self.parts[side].extend_from_slice(&part[..part.len().min(room)]);
-            self.is_cut |= length > room;
-            held.drop(4 + length as u64);
-            if mark >> 31 == 1 {
-                let record = std::mem::take(&mut self.parts[side]);
-                self.message(side, &record, said);
-                self.is_cut = false;
-            }
-        }
     }
 
     fn lose(&mut self, side: usize, count: u64) -> bool {
@@ -151,6 +123,7 @@ impl Parser for Nfs {
         let mark = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it));
         held.lose(count, mark.map(|it| 4 + u64::from(it & 0x7fff_ffff)));
         self.parts[side].clear();
+        self.is_cut[side] = false;
         true
     }
 
@@ -184,10 +157,47 @@ impl Nfs {
         Self { held: Some(Default::default()), ..Self::of_datagrams() }
     }
 
+    /// More of a side's stream.
+    fn records(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
+        let Some(held) = &mut self.held else { return };
+        held[side].add_from(bytes, HEAD_LEN - 1, |it| {
+            it.windows(HEAD_LEN).position(|it| is_head(side, it))
+        });
+        if held[side].is_lost() {
+            return;
+        }
+        loop {
+            let Some(held) = self.held.as_mut().map(|it| &mut it[side]) else { return };
+            let Some(mark) = held.bytes().first_chunk().map(|it| u32::from_be_bytes(*it)) else {
+                return;
+            };
+            let length = (mark & 0x7fff_ffff) as usize;
+            let looked_into = 4 + length.min(RECORD_LEN_MAX);
+            if held.bytes().len() < looked_into {
+                return;
+            }
+            let room = RECORD_LEN_MAX.saturating_sub(self.parts[side].len());
+            let part = &held.bytes()[4..looked_into];
+            self.parts[side].extend_from_slice(&part[..part.len().min(room)]);
+            self.is_cut[side] |= length > room;
+            held.drop(4 + length as u64);
+            if mark >> 31 == 1 {
+                let record = std::mem::take(&mut self.parts[side]);
+                self.message(side, &record, said);
+                self.is_cut[side] = false;
+            }
+        }
+    }
+
     fn message(&mut self, side: usize, bytes: &[u8], said: &mut Said) {
         let kind = bytes.get(4..8).and_then(|it| it.first_chunk());
         let kind = kind.map(|it| u32::from_be_bytes(*it));
-        if bytes.len() < MESSAGE_LEN || kind != Some(side as u32) {
+        let is_whole = bytes.len() >= MESSAGE_LEN;
+        if is_whole && self.held.is_some() && kind == Some(1 - side as u32) {
+            // Servers call back by the same connection (RFC 8881 s2.10.3.1).
+            return self.malformed(false, said);
+        }
+        if !is_whole || kind != Some(side as u32) {
             return self.fail(said);
         }
         let is_read = match side {
@@ -201,7 +211,7 @@ impl Nfs {
 
     /// It is odd; told of the transaction that began last, with what ends it if it is its `own`.
     fn malformed(&self, is_own: bool, said: &mut Said) {
-        let Some(last) = self.transactions.last() else { return };
+        let Some(last) = self.transactions.back() else { return };
         let mut unit = last.unit(self.spoken, 0);
         unit.odd(AppEvent::NfsMalformed);
         if last.is_over && !is_own {
@@ -219,7 +229,7 @@ impl Nfs {
             alone.is_over = true;
             self.add(alone, said);
             self.malformed(true, said);
-            if let Some(alone) = self.transactions.last() {
+            if let Some(alone) = self.transactions.back() {
                 said.records.push(alone.record(self.spoken));
             }
             return;
@@ -235,12 +245,13 @@ impl Nfs {
 
     /// Takes in a transaction; of too many the first ends.
     fn add(&mut self, transaction: Transaction, said: &mut Said) -> &mut Transaction {
-        if self.transactions.len() == TRANSACTIONS_MAX {
-            let first = self.transactions.remove(0);
+        if self.transactions.len() == TRANSACTIONS_MAX
+            && let Some(first) = self.transactions.pop_front()
+        {
             said.records.extend(first.left(self.spoken));
         }
         self.count = transaction.number + 1;
-        self.transactions.push(transaction);
+        self.transactions.push_back(transaction);
         let last = self.transactions.len() - 1;
         &mut self.transactions[last]
     }
@@ -248,6 +259,8 @@ impl Nfs {
     fn call(&mut self, bytes: &[u8], said: &mut Said) -> Option<()> {
         let over: Vec<u64> = self.over().collect();
         match Head::read(bytes)? {
+            // Lists of access are asked for by the same connection.
+            Some(head) if head.program != PROGRAM => {}
             Some(head) if self.asks(&head, said).is_some() => {}
             _ => self.malformed(false, said),
         }

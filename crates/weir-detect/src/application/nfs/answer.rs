@@ -127,7 +127,7 @@ impl Nfs {
             self.piece(Piece { at, data, is_last, side: 1 }, asked, said);
         }
         // What is cut is odd.
-        (data.1.len() as u64 == data.0 || self.is_cut).then_some(())
+        (data.1.len() as u64 == data.0 || self.is_cut[1]).then_some(())
     }
 
     /// The same in version 2: a file is over where one piece has all of it.

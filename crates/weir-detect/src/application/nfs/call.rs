@@ -64,6 +64,7 @@ heap_size!(Transaction { handle, name, rename, credentials, kind, moved });
 /// The head of a call, and what follows it.
 pub(super) struct Head<'a> {
     pub(super) identifier: u32,
+    pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
     pub(super) credentials: (String, Object),
@@ -82,13 +83,7 @@ impl<'a> Head<'a> {
         let mut rest = move || {
             let credentials = credentials(&mut xdr)?;
             let _ = (xdr.number()?, xdr.opaque()?);
-            (program == super::PROGRAM).then_some(Self {
-                identifier,
-                version,
-                procedure,
-                credentials,
-                arguments: xdr,
-            })
+            Some(Self { identifier, program, version, procedure, credentials, arguments: xdr })
         };
         Some(rest())
     }

@@ -48,7 +48,7 @@ impl Nfs {
             return;
         }
         // What lies about its length is not longer for it.
-        let passed = if self.is_cut { length - data.len() as u64 } else { 0 };
+        let passed = if self.is_cut[side] { length - data.len() as u64 } else { 0 };
         let is_open = |it: &Transaction| {
             let moved = it.moved.as_ref();
             moved.is_some_and(|it| it.side == side && it.last.is_none())

@@ -155,6 +155,31 @@ fn fragments_are_put_together_and_bounded() {
 }
 
 #[test]
+fn calls_of_the_server_and_answers_to_them_end_nothing() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    let access = call(4, b"\0\0\0\x04file\0\0\0\x1f");
+    nfs.take(1, &fragment(&access, true), &mut said);
+    nfs.take(0, &fragment(&answer(&[]), true), &mut said);
+    nfs.take(0, &fragment(&access, true), &mut said);
+    assert!(!said.has_failed);
+    assert_eq!(said.units.len(), 1);
+    nfs.take(0, &fragment(&[0, 0, 0, 9, 0, 0, 0, 2], true), &mut said);
+    assert!(said.has_failed, "that is no message");
+}
+
+#[test]
+fn calls_of_other_programs_are_passed_over() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    let access = call(4, b"\0\0\0\x04file\0\0\0\x1f");
+    nfs.take(0, &fragment(&access, true), &mut said);
+    let mut other = access;
+    other[14..16].copy_from_slice(&100_227_u32.to_be_bytes()[2..]);
+    nfs.take(0, &fragment(&other, true), &mut said);
+    assert!(!said.has_failed);
+    assert_eq!(said.units.len(), 1);
+}
+
+#[test]
 fn tables_are_bounded() {
     let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
     for number in 0..2000_u32 {
