@@ -432,8 +432,9 @@ impl Nfs {
 }
 
 impl Transaction {
+    /// Whether it is a file that is written, which is told with the end of its flow.
     fn is_written(&self) -> bool {
-        self.moved.as_ref().is_some_and(|it| it.side == 0)
+        self.moved.as_ref().is_some_and(|it| it.side == 0 && !it.is_told)
     }
 
     /// Whether it reads that file.

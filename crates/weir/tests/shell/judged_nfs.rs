@@ -288,16 +288,21 @@ fn fourth_pieces(cases: &mut Cases) {
     let open = [operation(22, &opaque(FOLDER)), operation(18, open), operation(10, &[])];
     let opened = [failed(22, 0, &[]), failed(18, 0, opened), failed(10, 0, &opaque(FILE))];
     for pieces in PIECES {
-        for (way, end) in [(2, ""), (0, ""), (0, "commit"), (0, "close"), (3, ""), (4, "")] {
+        // 0 and 2: they are written, to be kept later and at once; 5: the last at once.
+        // 3 and 4: they are read, without an end and with one.
+        let written = [0, 2, 5].map(|way| ["", "commit", "close"].map(|end| (way, end)));
+        for (way, end) in written.into_iter().flatten().chain([(3, ""), (4, "")]) {
             let mut talk = Talk::default();
             talk.ask_at_once(1, &open, &opened, 0);
             for (number, (at, length)) in (10..).zip(pieces) {
                 let data = opaque(&DATA[..*length]);
-                let is_last = way == 4 && number as usize == 9 + pieces.len();
+                let is_behind = number as usize == 9 + pieces.len();
+                let stable = if way == 5 { 2 * u32::from(is_behind) } else { way };
+                let is_last = way == 4 && is_behind;
                 let (asks, told) = match way {
-                    0 | 2 => (
-                        operation(38, &with(&[&state, &wide(*at), &numbers(&[way]), &data])),
-                        failed(38, 0, &numbers(&[*length as u32, way, 0, 8])),
+                    0 | 2 | 5 => (
+                        operation(38, &with(&[&state, &wide(*at), &numbers(&[stable]), &data])),
+                        failed(38, 0, &numbers(&[*length as u32, stable, 0, 8])),
                     ),
                     _ => (
                         operation(25, &with(&[&state, &wide(*at), &numbers(&[64])])),

@@ -5,7 +5,7 @@ use super::xdr::Xdr;
 use super::{COMMIT, GETATTR, READ, RENAME, SECOND_RENAME, SECOND_WRITE, WRITE, four};
 use crate::application::file::Content;
 use crate::application::unit::{FileState, FileTold, Objects, Record, Unit};
-use crate::digest::Digests;
+use crate::digest::{Digests, FileDigests};
 use crate::heap::heap_size;
 use crate::rule::{Field, Protocol};
 use crate::value::{Object, text};
@@ -38,8 +38,29 @@ pub(super) struct Moved {
     pub(super) last: Option<u32>,
     /// Its last piece lies elsewhere than behind the others.
     pub(super) is_astray: bool,
+    /// Its last piece was to be kept at once, but it is not done with before its client asks for
+    /// it to be kept, or closes it.
+    pub(super) is_undone: bool,
+    /// All is told of it.
+    pub(super) is_told: bool,
 }
 heap_size!(Moved { content });
+
+impl Moved {
+    /// Whether more of it may come.
+    pub(super) fn is_open(&self) -> bool {
+        self.last.is_none() || self.is_undone
+    }
+
+    /// Takes in a piece that lies there and is so long, as far as it is here.
+    pub(super) fn take(&mut self, at: u64, length: u64, data: (&[u8], u64), wanted: FileDigests) {
+        let (start, behind) = (self.content.position(), at.saturating_add(length));
+        self.is_astray = at > start || behind <= start;
+        self.content.add_at(at, data, wanted);
+        // Rules see another.
+        self.content.bytes = Vec::new();
+    }
+}
 
 /// A transaction.
 #[derive(Debug)]
@@ -120,8 +141,15 @@ impl Transaction {
     }
 
     pub(super) fn moves(self, side: usize) -> Self {
-        let (content, pieces) = (Content::default(), 0);
-        let moved = Moved { side, content, pieces, last: None, is_astray: false };
+        let moved = Moved {
+            side,
+            content: Content::default(),
+            pieces: 0,
+            last: None,
+            is_astray: false,
+            is_undone: false,
+            is_told: false,
+        };
         Self { moved: Some(moved), ..self }
     }
 

@@ -49,31 +49,16 @@ impl Nfs {
         }
         // What lies about its length is not longer for it.
         let passed = if self.is_cut[side] { length - data.len() as u64 } else { 0 };
-        let is_open = |it: &Transaction| {
-            let moved = it.moved.as_ref();
-            moved.is_some_and(|it| it.side == side && it.last.is_none())
-                && it.handle == asked.handle
-        };
-        let place = self.transactions.iter().position(is_open);
-        let is_new = place.is_none();
+        let (place, is_new) = self.mover(asked, side, said);
         let spoken = self.speaks_with(asked);
-        let place = place.unwrap_or_else(|| {
-            let new = Transaction::nobody(self.count, asked.identifier, asked.procedure);
-            let new = new.moves(side);
-            let new = self.add(new, said);
-            new.version = Some(asked.version).filter(|_| side == 0);
-            new.handle.clone_from(&asked.handle);
-            new.name.clone_from(&asked.name);
-            self.transactions.len() - 1
-        });
         let transaction = &mut self.transactions[place];
         let Some(moved) = &mut transaction.moved else { return };
         moved.pieces += u32::from(!is_new);
-        let (start, behind) = (moved.content.position(), at.saturating_add(length));
-        moved.is_astray = at > start || behind <= start;
-        moved.content.add_at(at, (data, passed), wanted);
-        // Rules see another.
-        moved.content.bytes = Vec::new();
+        let is_last = is_last && !moved.is_undone;
+        if !moved.is_undone {
+            moved.take(at, length, (data, passed), wanted);
+        }
+        moved.is_undone |= is_last && !is_new && side == 0 && asked.version == 4;
         if is_last {
             end(transaction, asked.identifier, spoken, wanted, said);
         }
@@ -88,6 +73,23 @@ impl Nfs {
         said.units.push(unit);
     }
 
+    /// The place of the transaction that moves the file of a call, and whether it begins here.
+    fn mover(&mut self, asked: &Asked, side: usize, said: &mut Said) -> (usize, bool) {
+        let is_open = |it: &Transaction| {
+            let moved = it.moved.as_ref();
+            moved.is_some_and(|it| it.side == side && it.is_open()) && it.handle == asked.handle
+        };
+        if let Some(place) = self.transactions.iter().position(is_open) {
+            return (place, false);
+        }
+        let new = Transaction::nobody(self.count, asked.identifier, asked.procedure);
+        let new = self.add(new.moves(side), said);
+        new.version = Some(asked.version).filter(|_| side == 0);
+        new.handle.clone_from(&asked.handle);
+        new.name.clone_from(&asked.name);
+        (self.transactions.len() - 1, true)
+    }
+
     /// The version that the flow speaks when a call's file is told: by then it was answered.
     fn speaks_with(&self, asked: &Asked) -> u32 {
         if self.spoken == 0 { asked.version } else { self.spoken }
@@ -98,10 +100,14 @@ impl Nfs {
         let spoken = self.speaks_with(asked);
         let is_open = |it: &&mut Transaction| {
             it.handle == asked.handle
-                && it.moved.as_ref().is_some_and(|it| it.side == 0 && it.last.is_none())
+                && it.moved.as_ref().is_some_and(|it| it.side == 0 && it.is_open())
         };
         let Some(transaction) = self.transactions.iter_mut().find(is_open) else { return };
         let Some(moved) = &mut transaction.moved else { return };
+        if std::mem::take(&mut moved.is_undone) {
+            (moved.last, moved.is_told) = (Some(asked.identifier), true);
+            return said.records.push(transaction.record(spoken).from(0));
+        }
         moved.pieces += u32::from(is_piece);
         moved.is_astray = false;
         end(transaction, asked.identifier, spoken, said.wanted, said);
