@@ -7,8 +7,6 @@ use super::files::{FILE_SYNC, Piece};
 use super::four::{self, Operations, Told};
 use crate::application::unit::Said;
 
-/// Pieces of files that a compound reads, and writes, at most.
-const PIECES_MAX: usize = 64;
 /// How Suricata names the root.
 const ROOT: &[u8] = b"<mount_root>";
 
@@ -21,7 +19,7 @@ impl Nfs {
         said: &mut Said,
     ) -> Option<()> {
         let mut operations = Operations::of_call(head.arguments)?;
-        let (mut main, mut pieces) = (None, 0);
+        let mut main = None;
         while let Some(operation) = operations.asked() {
             match operation {
                 four::Asked::Handle(handle) => {
@@ -36,13 +34,10 @@ impl Nfs {
                     main = Some((four::CREATE, name));
                 }
                 four::Asked::Remove(name) => main = Some((four::REMOVE, name)),
-                four::Asked::Read(at) if asked.reads.len() < PIECES_MAX => {
+                four::Asked::Read(at) => {
                     asked.reads.push((asked.handle.clone(), at));
                 }
-                four::Asked::Write(at, stable, data)
-                    if pieces < PIECES_MAX && !asked.handle.is_empty() =>
-                {
-                    pieces += 1;
+                four::Asked::Write(at, stable, data) if !asked.handle.is_empty() => {
                     asked.procedure = four::WRITE;
                     let piece = Piece { at, data, is_last: stable == FILE_SYNC, side: 0 };
                     self.piece(piece, asked, said);
@@ -74,14 +69,13 @@ impl Nfs {
     ) -> Option<()> {
         let mut operations = Operations::of_answer(answer)?;
         let mut reads = std::mem::take(&mut asked.reads).into_iter();
-        let (main, mut pieces, mut is_opened) = (asked.procedure, 0, false);
+        let (main, mut is_opened) = (asked.procedure, false);
         while let Some((operation, status, told)) = operations.told() {
             if asked.number.is_some() && operation == main {
                 self.done(asked, Some(status), said);
             }
             match told {
-                Told::Read(is_last, data) if pieces < PIECES_MAX => {
-                    pieces += 1;
+                Told::Read(is_last, data) => {
                     let (handle, at) = reads.next().unwrap_or_default();
                     (asked.handle, asked.procedure) = (handle, four::READ);
                     self.piece(Piece { at, data, is_last, side: 1 }, asked, said);

@@ -5,6 +5,9 @@
 
 use super::xdr::Xdr;
 
+/// Operations of a compound that are looked at, at most: servers take fewer.
+const OPERATIONS_MAX: u32 = 64;
+
 const ACCESS: u32 = 3;
 const CLOSE: u32 = 4;
 const COMMIT: u32 = 5;
@@ -97,13 +100,13 @@ impl<'a> Operations<'a> {
     /// Those of a call.
     pub(super) fn of_call(mut xdr: Xdr<'a>) -> Option<Self> {
         let (_tag, _minor) = (xdr.opaque()?, xdr.number()?);
-        Some(Self { left: xdr.number()?, xdr, is_odd: false })
+        Some(Self { left: xdr.number()?.min(OPERATIONS_MAX), xdr, is_odd: false })
     }
 
     /// Those of an answer.
     pub(super) fn of_answer(mut xdr: Xdr<'a>) -> Option<Self> {
         let (_status, _tag) = (xdr.number()?, xdr.opaque()?);
-        Some(Self { left: xdr.number()?, xdr, is_odd: false })
+        Some(Self { left: xdr.number()?.min(OPERATIONS_MAX), xdr, is_odd: false })
     }
 
     /// The next of a call.
