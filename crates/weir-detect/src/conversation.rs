@@ -20,7 +20,7 @@ pub(crate) use beginning::begins_as;
 use weir_wire::parse::Transport;
 use weir_wire::tcp::flags;
 
-use crate::application::unit::{Announced, Said, Unit};
+use crate::application::unit::{Announced, Objects, Said, Unit};
 use crate::application::websocket::Websocket;
 use crate::application::{self, ApplicationChoice, Parser, TransportProtocol};
 use crate::buffers::http::http2;
@@ -494,6 +494,14 @@ impl Conversation {
             _ => return None,
         };
         Some((transaction, &window[skip.min(window.len())..]))
+    }
+
+    /// What is told by now of a transaction of a parser's, and its files.
+    pub(crate) fn told_now(&self, number: u64, side: usize) -> Option<(Objects, Vec<Object>)> {
+        match &self.application {
+            Application::Other(_, Some(parser)) => parser.told_now(number, side),
+            _ => None,
+        }
     }
 
     /// What was told, as a rule looks at it.

@@ -21,6 +21,7 @@ pub(crate) enum Beginning {
 
 /// Program of NFS (RFC 5531 s8).
 const PROGRAM_NFS: u32 = 100_003;
+const PORT_NFS: u16 = 2049;
 const PORT_MQTT: u16 = 1883;
 const PORT_PGSQL: u16 = 5432;
 /// Longest line that tells SIP.
@@ -149,6 +150,8 @@ fn stream(side: usize, bytes: &[u8], port: u16) -> Option<Protocol> {
         [b'R', b'F', b'B', b' ', b'0', ..] => Protocol::Rfb,
         [0x05, 0x64, ..] if port == 20_000 => Protocol::Dnp3,
         _ if is_rpc_nfs(bytes.get(4..).unwrap_or_default(), bytes.len()) => Protocol::Nfs,
+        // An answer that nobody asked for.
+        _ if !is_client && port == PORT_NFS && is_answer_of_nfs(bytes) => Protocol::Nfs,
         _ if port == 502 && is_modbus(bytes) => Protocol::Modbus,
         _ if port == 88 && is_krb5(bytes.get(4..).unwrap_or_default()) => Protocol::Krb5,
         _ if matches!(port, 389 | 3268) && is_ldap(bytes) => Protocol::Ldap,
@@ -182,7 +185,7 @@ fn datagram(bytes: &[u8], port: u16) -> Option<Protocol> {
         }
         (123, [first, ..]) if bytes.len() >= 12 && matches!(first >> 3 & 7, 1..=4) => Protocol::Ntp,
         (69, [0, 1..=5, ..]) => Protocol::Tftp,
-        (2049, _) if is_rpc_nfs(bytes, bytes.len()) => Protocol::Nfs,
+        (PORT_NFS, _) if is_rpc_nfs(bytes, bytes.len()) => Protocol::Nfs,
         (44_818, _) if is_enip(bytes) => Protocol::Enip,
         (135, _) | (_, [4, 0, ..]) if is_dcerpc_datagram(bytes) => Protocol::Dcerpc,
         (_, [b'd', b'1' | b'2', b':', ..]) if is_dht(bytes) => Protocol::BittorrentDht,
@@ -226,6 +229,10 @@ fn is_rpc_nfs(bytes: &[u8], length: usize) -> bool {
         bytes.get(at..at + 4).map(|it| u32::from_be_bytes([it[0], it[1], it[2], it[3]]))
     };
     length >= 24 && word(4) == Some(0) && word(8) == Some(2) && word(12) == Some(PROGRAM_NFS)
+}
+
+fn is_answer_of_nfs(bytes: &[u8]) -> bool {
+    super::nfs::begins(1, bytes) == Some(super::nfs::Beginning::Is)
 }
 
 pub(super) fn is_modbus(bytes: &[u8]) -> bool {

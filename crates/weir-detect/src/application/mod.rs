@@ -25,7 +25,7 @@ mod mime;
 mod modbus;
 mod mqtt;
 pub(crate) mod names;
-mod nfs;
+pub(crate) mod nfs;
 mod pgsql;
 mod pop3;
 mod quic;
@@ -48,10 +48,11 @@ pub(crate) use begin::{Beginning, TransportProtocol, beginning, behind_session_s
 pub use choice::{ApplicationChoice, Wanted};
 pub use expected::Expected;
 pub(crate) use ldap::is_foreign as is_foreign_ldap;
-use unit::{Announced, Said};
+use unit::{Announced, Objects, Said};
 
 use crate::heap::{HeapSize, heap_size};
 use crate::rule::Protocol;
+use crate::value::Object;
 
 /// Takes an application apart. Whatever comes, what it keeps is bounded.
 pub(crate) trait Parser: Debug + Send + HeapSize {
@@ -68,6 +69,11 @@ pub(crate) trait Parser: Debug + Send + HeapSize {
 
     /// The flow ends: what was not told yet.
     fn end(&mut self, _said: &mut Said) {}
+
+    /// What is told by now of a transaction, and of the files that a side sends with it.
+    fn told_now(&self, _number: u64, _side: usize) -> Option<(Objects, Vec<Object>)> {
+        None
+    }
 
     /// Whether a stream that is looked at in chunks is to be looked at with what came last.
     fn asks_for_look(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Whether both sides of a connection begin the same application: what a client says and what a
 //! server says are told apart, and where they do not agree that is odd.
 
-use crate::application::{ApplicationChoice, TransportProtocol, behind_session_service};
+use crate::application::{ApplicationChoice, TransportProtocol, behind_session_service, nfs};
 use crate::buffers::{http, tls};
 use crate::decode::Event;
 use crate::rule::{Protocol, Speaks};
@@ -13,6 +13,7 @@ const CLIENT_LEN: usize = 17;
 const SERVER_LEN: usize = 10;
 const PORT_HTTP: u16 = 80;
 const PORT_POP3: u16 = 110;
+const PORT_NFS: u16 = 2049;
 /// Bytes of one side that may come while the other is silent and nothing is told.
 const ALONE_LEN_MAX: u64 = 100_000;
 
@@ -25,6 +26,8 @@ enum Begun {
     Known(Protocol),
     /// None that is known.
     Other,
+    /// A message that is whole, and too short to be known by.
+    Cut,
 }
 
 /// Both sides.
@@ -60,7 +63,7 @@ impl Agreement {
 
     /// Whether neither side has begun an application that is known.
     pub(super) fn has_failed(&self) -> bool {
-        self.sides == [Begun::Other; 2] || self.is_skipped
+        matches!(self.sides, [Begun::Other, Begun::Other | Begun::Cut]) || self.is_skipped
     }
 
     /// What a side speaks in a connection that is taken for that, as far as it has begun.
@@ -72,7 +75,12 @@ impl Agreement {
             Begun::Known(Protocol::Ftp) if told == Protocol::Pop3 => Speaks::Is(told),
             Begun::Known(protocol) if !protocol.means(told) => Speaks::Is(protocol),
             // Of these both sides have a mark.
-            Begun::Other if matches!(told, Protocol::Http | Protocol::Ssh | Protocol::Smb) => {
+            Begun::Other
+                if matches!(
+                    told,
+                    Protocol::Http | Protocol::Ssh | Protocol::Smb | Protocol::Nfs
+                ) =>
+            {
                 Speaks::Failed
             }
             _ => Speaks::Is(told),
@@ -95,9 +103,12 @@ impl Agreement {
         let greeting: &[u8] = if port == PORT_POP3 { b"+OK" } else { b"220" };
         self.is_greeted |= side == 1 && window.starts_with(greeting);
         if self.sides[side] == Begun::Open {
-            self.sides[side] = match begun(side, window)
-                .filter(|it| !choice.is_off(TransportProtocol::Tcp, *it))
+            let known = begun(side, window);
+            self.sides[side] = match known.filter(|it| !choice.is_off(TransportProtocol::Tcp, *it))
             {
+                _ if before == 0 && (told == Some(Protocol::Nfs) || port == PORT_NFS) => {
+                    begun_nfs(side, window)
+                }
                 Some(protocol) if before == 0 => Begun::Known(protocol),
                 _ if before == 0 && behind_session_service(window).is_none() => Begun::Open,
                 _ if before > 0 || is_long(side, window, port) => Begun::Other,
@@ -120,9 +131,8 @@ impl Agreement {
             ([Begun::Other, Begun::Known(server)], Some(client)) if client != server => {
                 Some(Event::ApplicationMismatch)
             }
-            ([Begun::Known(_), Begun::Other] | [Begun::Other, Begun::Known(_)], _) => {
-                Some(Event::ApplicationOneSided)
-            }
+            ([Begun::Known(_), Begun::Other | Begun::Cut], _)
+            | ([Begun::Other, Begun::Known(_)], _) => Some(Event::ApplicationOneSided),
             ([Begun::Other, Begun::Other], _) => {
                 self.is_over = true;
                 None
@@ -165,6 +175,16 @@ fn begun(side: usize, bytes: &[u8]) -> Option<Protocol> {
         _ if tls::begins(side, bytes) => Protocol::Tls,
         _ => return None,
     })
+}
+
+/// Whether a side begins NFS.
+fn begun_nfs(side: usize, bytes: &[u8]) -> Begun {
+    match nfs::begins(side, bytes) {
+        None => Begun::Open,
+        Some(nfs::Beginning::Is) => Begun::Known(Protocol::Nfs),
+        Some(nfs::Beginning::Not) => Begun::Other,
+        Some(nfs::Beginning::Short) => Begun::Cut,
+    }
 }
 
 /// A method that is known, and a blank.

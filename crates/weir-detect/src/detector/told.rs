@@ -1,5 +1,7 @@
 //! What a detector tells beside its verdicts, where somebody takes it.
 
+use std::sync::Arc;
+
 use weir_wire::frame::Time;
 
 use super::{Detector, Direction};
@@ -219,6 +221,11 @@ impl Detector {
         number: u64,
     ) -> Option<TransactionView> {
         let conversation = self.flows.taken(slot)?.conversation.as_ref()?;
+        if let Some((objects, files)) = conversation.told_now(number, direction.index()) {
+            let (number, objects) = (Some(number), Arc::new(objects));
+            let (progress, led_by_client) = ([""; 2], None);
+            return Some(TransactionView { number, objects, progress, led_by_client, files });
+        }
         self.evaluator.tell_of(conversation.so_far(number, direction.index())?, number)
     }
 

@@ -25,6 +25,7 @@ mod judged_conversations;
 mod judged_http;
 mod judged_http2;
 mod judged_midstream;
+mod judged_nfs;
 mod judged_overlaps;
 mod judged_smb;
 mod judged_states;

@@ -1,284 +1,407 @@
 //! Compounds of NFS version 4 (RFC 7530 s16, RFC 8881 s18): several operations in one call, of
 //! which each has its own form. What is behind one whose form is not known is not looked at.
+//!
+//! Suricata 8.0.7 knows fewer forms: what it does not know is odd, and is passed over here.
 
-use super::Xdr;
+use super::xdr::Xdr;
 
-/// Operations of a compound that are looked at, at most.
-const OPERATIONS_MAX: usize = 64;
+/// Operations of a compound that are looked at, at most: servers take fewer.
+const OPERATIONS_MAX: u32 = 64;
 
-pub(super) const COMMIT: u32 = 5;
+const ACCESS: u32 = 3;
+const CLOSE: u32 = 4;
+const COMMIT: u32 = 5;
 pub(super) const CREATE: u32 = 6;
-pub(super) const LOOKUP: u32 = 15;
+const DELEGPURGE: u32 = 7;
+const DELEGRETURN: u32 = 8;
+const GETATTR: u32 = 9;
+const GETFH: u32 = 10;
+const LINK: u32 = 11;
+const LOCK: u32 = 12;
+const LOCKT: u32 = 13;
+const LOCKU: u32 = 14;
+const LOOKUP: u32 = 15;
+const LOOKUPP: u32 = 16;
+const NVERIFY: u32 = 17;
 pub(super) const OPEN: u32 = 18;
+const OPENATTR: u32 = 19;
+const OPEN_CONFIRM: u32 = 20;
+const OPEN_DOWNGRADE: u32 = 21;
+const PUTFH: u32 = 22;
+const PUTPUBFH: u32 = 23;
+const PUTROOTFH: u32 = 24;
 pub(super) const READ: u32 = 25;
+const READDIR: u32 = 26;
+const READLINK: u32 = 27;
 pub(super) const REMOVE: u32 = 28;
-pub(super) const RENAME: u32 = 29;
+const RENAME: u32 = 29;
+const RENEW: u32 = 30;
+const RESTOREFH: u32 = 31;
+const SAVEFH: u32 = 32;
+const SECINFO: u32 = 33;
+const SETATTR: u32 = 34;
+const SETCLIENTID: u32 = 35;
+const SETCLIENTID_CONFIRM: u32 = 36;
+const VERIFY: u32 = 37;
 pub(super) const WRITE: u32 = 38;
+const EXCHANGE_ID: u32 = 42;
+const CREATE_SESSION: u32 = 43;
+const DESTROY_SESSION: u32 = 44;
+const LAYOUTGET: u32 = 50;
+const LAYOUTRETURN: u32 = 51;
+const SECINFO_NO_NAME: u32 = 52;
+const SEQUENCE: u32 = 53;
+const DESTROY_CLIENTID: u32 = 57;
+const RECLAIM_COMPLETE: u32 = 58;
 
-/// An operation that a call asks for, as far as files are concerned.
+/// Bytes that stand for a state, for a session, and for what changed in a folder.
+const STATE_LEN: usize = 16;
+const SESSION_LEN: usize = 16;
+const CHANGE_LEN: usize = 20;
+
+/// What an operation of a call asks for, as far as files are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked<'a> {
     /// The file that what follows is about.
     Handle(&'a [u8]),
-    /// The handle of a file is wanted.
-    GetHandle,
+    /// What follows is about the folder above all others.
+    Root,
     Open(&'a [u8]),
     Lookup(&'a [u8]),
     Create(&'a [u8]),
     Remove(&'a [u8]),
-    Rename(&'a [u8], &'a [u8]),
     /// From that byte on.
     Read(u64),
     /// From that byte on; how it is to be kept, how many bytes there are, and those that are here.
-    Write(u64, u32, u64, &'a [u8]),
+    Write(u64, u32, (u64, &'a [u8])),
     Close,
     Commit,
-    /// Another, by its number.
-    Other(u32),
+    Other,
 }
 
-/// What became of one.
+/// What an operation of an answer tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told<'a> {
     Handle(&'a [u8]),
     /// Whether the file ends there, how many bytes there are, and those that are here.
-    Read(bool, u64, &'a [u8]),
-    Other(u32),
+    Read(bool, (u64, &'a [u8])),
+    Other,
 }
 
-/// The operations of a call.
-pub(super) fn asked<'a>(xdr: &mut Xdr<'a>) -> Option<Vec<Asked<'a>>> {
-    let (_tag, _minor) = (xdr.opaque()?, xdr.number()?);
-    let count = xdr.number()? as usize;
-    let operations = (0..count.min(OPERATIONS_MAX)).map_while(|_| one_asked(xdr));
-    Some(operations.collect())
+/// The operations of a compound, one by one.
+pub(super) struct Operations<'a> {
+    xdr: Xdr<'a>,
+    left: u32,
+    /// One is of a form that Suricata does not know, or of none.
+    pub(super) is_odd: bool,
 }
 
-/// The status of an answer, and its operations.
-pub(super) fn told<'a>(xdr: &mut Xdr<'a>) -> Option<(u32, Vec<Told<'a>>)> {
-    let (status, _tag) = (xdr.number()?, xdr.opaque()?);
-    let count = xdr.number()? as usize;
-    let operations = (0..count.min(OPERATIONS_MAX)).map_while(|_| one_told(xdr));
-    Some((status, operations.collect()))
-}
+impl<'a> Operations<'a> {
+    /// Those of a call.
+    pub(super) fn of_call(mut xdr: Xdr<'a>) -> Option<Self> {
+        let (_tag, _minor) = (xdr.opaque()?, xdr.number()?);
+        Some(Self { left: xdr.number()?.min(OPERATIONS_MAX), xdr, is_odd: false })
+    }
 
-fn one_asked<'a>(xdr: &mut Xdr<'a>) -> Option<Asked<'a>> {
-    const STATE: usize = 16;
-    let number = xdr.number()?;
-    let fixed = match number {
-        // Nothing.
-        16 | 23 | 24 | 27 | 31 | 32 => 0,
-        3 | 19 | 58 => 4,
-        7 | 30 | 57 => 8,
-        8 | 44 | 36 => STATE,
-        20 => STATE + 4,
-        21 => STATE + 12,
-        53 => STATE + 16,
-        14 => 8 + STATE + 16,
-        _ => return in_parts(number, xdr),
-    };
-    xdr.pass(fixed)?;
-    Some(Asked::Other(number))
-}
+    /// Those of an answer.
+    pub(super) fn of_answer(mut xdr: Xdr<'a>) -> Option<Self> {
+        let (_status, _tag) = (xdr.number()?, xdr.opaque()?);
+        Some(Self { left: xdr.number()?.min(OPERATIONS_MAX), xdr, is_odd: false })
+    }
 
-fn in_parts<'a>(number: u32, xdr: &mut Xdr<'a>) -> Option<Asked<'a>> {
-    Some(match number {
-        4 => {
-            xdr.pass(20)?;
-            Asked::Close
+    /// The next of a call.
+    pub(super) fn asked(&mut self) -> Option<Asked<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let operation = self.xdr.number();
+        self.is_odd |= !operation.is_some_and(is_known);
+        let asked = operation.and_then(|it| self.one_asked(it));
+        self.go_on(asked)
+    }
+
+    /// The next of an answer: its number, its status, and what it tells. One that failed is the
+    /// last.
+    pub(super) fn told(&mut self) -> Option<(u32, u32, Told<'a>)> {
+        self.left = self.left.checked_sub(1)?;
+        let head = self.xdr.number().zip(self.xdr.number());
+        let (operation, status) = self.go_on(head)?;
+        self.is_odd |= !is_known(operation);
+        if status != 0 {
+            self.left = 0;
+            self.is_odd |= matches!(operation, LAYOUTRETURN | SECINFO_NO_NAME);
+            return Some((operation, status, Told::Other));
         }
-        COMMIT => {
-            xdr.pass(12)?;
-            Asked::Commit
+        let told = self.one_told(operation);
+        Some((operation, status, self.go_on(told).unwrap_or(Told::Other)))
+    }
+
+    /// Nothing can be read behind what is of no form that is known.
+    fn go_on<T>(&mut self, read: Option<T>) -> Option<T> {
+        if read.is_none() {
+            (self.left, self.is_odd) = (0, true);
         }
-        CREATE => {
-            match xdr.number()? {
-                3 | 4 => xdr.pass(8)?,
-                5 => drop(xdr.opaque()?),
-                _ => {}
+        read
+    }
+
+    fn one_asked(&mut self, operation: u32) -> Option<Asked<'a>> {
+        let xdr = &mut self.xdr;
+        Some(match operation {
+            PUTFH => Asked::Handle(xdr.handle()?),
+            PUTROOTFH => Asked::Root,
+            LOOKUP => Asked::Lookup(xdr.name()?),
+            REMOVE => Asked::Remove(xdr.name()?),
+            CREATE => Asked::Create(created(xdr)?),
+            OPEN => return self.open(),
+            READ => {
+                xdr.pass(STATE_LEN)?;
+                let at = xdr.wide()?;
+                xdr.pass(4)?;
+                Asked::Read(at)
             }
-            let name = xdr.opaque()?;
-            attributes(xdr)?;
-            Asked::Create(name)
+            WRITE => {
+                xdr.pass(STATE_LEN)?;
+                let (at, stable) = (xdr.wide()?, xdr.number()?);
+                Asked::Write(at, stable, xdr.data()?)
+            }
+            CLOSE => {
+                xdr.pass(4 + STATE_LEN)?;
+                Asked::Close
+            }
+            COMMIT => {
+                xdr.pass(12)?;
+                Asked::Commit
+            }
+            _ => {
+                pass_asked(operation, xdr)?;
+                Asked::Other
+            }
+        })
+    }
+
+    /// Which file is opened: by its name, or none that is named (RFC 7530 s16.16, RFC 8881 s18.16).
+    fn open(&mut self) -> Option<Asked<'a>> {
+        let xdr = &mut self.xdr;
+        xdr.pass(20)?;
+        xdr.opaque()?;
+        if xdr.number()? == 1 {
+            match xdr.number()? {
+                0 | 1 => xdr.attributes()?,
+                2 => xdr.pass(8)?,
+                3 => {
+                    self.is_odd = true;
+                    xdr.pass(8)?;
+                    xdr.attributes()?;
+                }
+                _ => return None,
+            }
         }
-        10 => Asked::GetHandle,
-        LOOKUP => Asked::Lookup(xdr.opaque()?),
-        OPEN => open(xdr)?,
-        22 => Asked::Handle(xdr.opaque()?),
-        READ => {
-            xdr.pass(16)?;
-            let at = xdr.wide()?;
-            xdr.pass(4)?;
-            Asked::Read(at)
+        let claim = xdr.number()?;
+        self.is_odd |= claim > 1;
+        Some(match claim {
+            0 | 3 => Asked::Open(xdr.name()?),
+            1 => {
+                xdr.pass(4)?;
+                Asked::Other
+            }
+            2 => {
+                xdr.pass(STATE_LEN)?;
+                Asked::Open(xdr.name()?)
+            }
+            4 | 6 => Asked::Other,
+            5 => {
+                xdr.pass(STATE_LEN)?;
+                Asked::Other
+            }
+            _ => return None,
+        })
+    }
+
+    fn one_told(&mut self, operation: u32) -> Option<Told<'a>> {
+        let xdr = &mut self.xdr;
+        match operation {
+            GETFH => return Some(Told::Handle(xdr.handle()?)),
+            READ => return Some(Told::Read(xdr.number()? == 1, xdr.data()?)),
+            OPEN => self.is_odd |= opened(xdr)?,
+            _ => pass_told(operation, xdr)?,
         }
-        REMOVE => Asked::Remove(xdr.opaque()?),
-        RENAME => Asked::Rename(xdr.opaque()?, xdr.opaque()?),
-        WRITE => {
-            xdr.pass(16)?;
-            let (at, stable) = (xdr.wide()?, xdr.number()?);
-            let (length, data) = xdr.data()?;
-            xdr.pass_data(length);
-            Asked::Write(at, stable, length, data)
-        }
-        _ => {
-            beside(number, xdr)?;
-            Asked::Other(number)
-        }
-    })
+        Some(Told::Other)
+    }
 }
 
-/// Passes over an operation that is about no file's name and content.
-fn beside(number: u32, xdr: &mut Xdr<'_>) -> Option<()> {
-    match number {
-        9 => bitmap(xdr),
-        11 | 33 => xdr.opaque().map(drop),
-        12 => {
+/// Whether Suricata knows the form of an operation.
+fn is_known(operation: u32) -> bool {
+    matches!(
+        operation,
+        ACCESS..=CREATE
+            | DELEGRETURN..=GETFH
+            | LOOKUP
+            | OPEN
+            | OPEN_CONFIRM
+            | PUTFH
+            | PUTROOTFH..=READDIR
+            | REMOVE..=RENEW
+            | SAVEFH
+            | SETATTR..=SETCLIENTID_CONFIRM
+            | WRITE
+            | EXCHANGE_ID..=DESTROY_SESSION
+            | LAYOUTGET..=SEQUENCE
+            | DESTROY_CLIENTID
+            | RECLAIM_COMPLETE
+    )
+}
+
+/// The name of what is created.
+fn created<'a>(xdr: &mut Xdr<'a>) -> Option<&'a [u8]> {
+    match xdr.number()? {
+        // Devices, and a link.
+        3 | 4 => xdr.pass(8)?,
+        5 => drop(xdr.opaque()?),
+        _ => {}
+    }
+    let name = xdr.name()?;
+    xdr.attributes()?;
+    Some(name)
+}
+
+/// Passes over what an operation asks that is about no file's name and content.
+fn pass_asked(operation: u32, xdr: &mut Xdr<'_>) -> Option<()> {
+    match operation {
+        GETFH | LOOKUPP | PUTPUBFH | READLINK | RESTOREFH | SAVEFH => Some(()),
+        ACCESS | OPENATTR | SECINFO_NO_NAME | RECLAIM_COMPLETE => xdr.pass(4),
+        DELEGPURGE | RENEW | DESTROY_CLIENTID => xdr.pass(8),
+        SETCLIENTID_CONFIRM => xdr.pass(16),
+        DELEGRETURN => xdr.pass(STATE_LEN),
+        DESTROY_SESSION => xdr.pass(SESSION_LEN),
+        OPEN_CONFIRM => xdr.pass(STATE_LEN + 4),
+        OPEN_DOWNGRADE => xdr.pass(STATE_LEN + 12),
+        SEQUENCE => xdr.pass(SESSION_LEN + 16),
+        LOCKU => xdr.pass(STATE_LEN + 24),
+        GETATTR => xdr.words(),
+        LINK | SECINFO => xdr.opaque().map(drop),
+        RENAME => xdr.opaque().and_then(|_| xdr.opaque()).map(drop),
+        VERIFY | NVERIFY => xdr.attributes(),
+        SETATTR => xdr.pass(STATE_LEN).and_then(|()| xdr.attributes()),
+        READDIR => xdr.pass(24).and_then(|()| xdr.words()),
+        LOCKT => xdr.pass(28).and_then(|()| xdr.opaque()).map(drop),
+        LOCK => {
             xdr.pass(24)?;
             // An owner that is known, or a new one.
             match xdr.number()? {
-                0 => xdr.pass(20),
-                _ => {
-                    xdr.pass(32)?;
-                    xdr.opaque().map(drop)
-                }
+                0 => xdr.pass(STATE_LEN + 4),
+                _ => xdr.pass(STATE_LEN + 16).and_then(|()| xdr.opaque()).map(drop),
             }
         }
-        13 => {
-            xdr.pass(28)?;
-            xdr.opaque().map(drop)
-        }
-        17 | 37 => attributes(xdr),
-        26 => {
-            xdr.pass(24)?;
-            bitmap(xdr)
-        }
-        34 => {
-            xdr.pass(16)?;
-            attributes(xdr)
-        }
-        35 => {
+        SETCLIENTID => {
             xdr.pass(8)?;
-            let (_id, _program, _net, _address) =
-                (xdr.opaque()?, xdr.number()?, xdr.opaque()?, xdr.opaque()?);
+            let _ = (xdr.opaque()?, xdr.number()?, xdr.opaque()?, xdr.opaque()?);
             xdr.pass(4)
+        }
+        EXCHANGE_ID => {
+            xdr.pass(8)?;
+            let _ = (xdr.opaque()?, xdr.number()?);
+            unguarded(xdr)?;
+            makers(xdr)
+        }
+        LAYOUTGET => xdr.pass(40 + STATE_LEN),
+        LAYOUTRETURN => {
+            xdr.pass(12)?;
+            match xdr.number()? {
+                1 => xdr.pass(STATE_LEN + 16).and_then(|()| xdr.opaque()).map(drop),
+                _ => Some(()),
+            }
         }
         _ => None,
     }
 }
 
-/// Which file is opened: by its name, or none that is named.
-fn open<'a>(xdr: &mut Xdr<'a>) -> Option<Asked<'a>> {
-    xdr.pass(20)?;
-    xdr.opaque()?;
-    if xdr.number()? == 1 {
-        match xdr.number()? {
-            0 | 1 => attributes(xdr)?,
-            2 => xdr.pass(8)?,
-            3 => {
-                xdr.pass(8)?;
-                attributes(xdr)?;
-            }
-            _ => return None,
-        }
-    }
-    Some(match xdr.number()? {
-        0 | 3 => Asked::Open(xdr.opaque()?),
-        1 => {
-            xdr.pass(4)?;
-            Asked::Other(OPEN)
-        }
-        2 => {
-            xdr.pass(16)?;
-            Asked::Open(xdr.opaque()?)
-        }
-        4 | 6 => Asked::Other(OPEN),
-        5 => {
-            xdr.pass(16)?;
-            Asked::Other(OPEN)
-        }
-        _ => return None,
-    })
+/// How a state is guarded: not at all, or nothing behind it is looked at.
+fn unguarded(xdr: &mut Xdr<'_>) -> Option<()> {
+    (xdr.number()? == 0).then_some(())
 }
 
-fn one_told<'a>(xdr: &mut Xdr<'a>) -> Option<Told<'a>> {
-    let (number, status) = (xdr.number()?, xdr.number()?);
-    if status != 0 {
-        return Some(Told::Other(number));
-    }
-    let fixed = match number {
-        7 | 8 | 13 | 15..=17 | 19 | 22..=24 | 30..=32 | 36 | 37 | 44 | 57 | 58 => 0,
-        3 | 5 => 8,
-        4 | 12 | 14 | 20 | 21 | 35 | WRITE => 16,
-        11 | REMOVE => 20,
-        53 => 36,
-        RENAME => 40,
-        CREATE => 20,
-        10 => return Some(Told::Handle(xdr.opaque()?)),
-        READ => {
-            let is_last = xdr.number()? == 1;
-            let (length, data) = xdr.data()?;
-            xdr.pass_data(length);
-            return Some(Told::Read(is_last, length, data));
-        }
-        9 => {
-            attributes(xdr)?;
-            0
-        }
-        27 => {
-            xdr.opaque()?;
-            0
-        }
-        34 => {
-            bitmap(xdr)?;
-            0
-        }
-        OPEN => {
-            opened(xdr)?;
-            0
-        }
-        _ => return None,
-    };
-    xdr.pass(fixed)?;
-    if number == CREATE {
-        bitmap(xdr)?;
-    }
-    Some(Told::Other(number))
-}
-
-/// What opening a file gives: also what its client may do with it by itself.
-fn opened(xdr: &mut Xdr<'_>) -> Option<()> {
-    xdr.pass(40)?;
-    bitmap(xdr)?;
-    let access = |xdr: &mut Xdr<'_>| {
-        xdr.pass(12)?;
-        xdr.opaque().map(drop)
-    };
+/// Who has made a client or a server: at most one.
+fn makers(xdr: &mut Xdr<'_>) -> Option<()> {
     match xdr.number()? {
         0 => Some(()),
         1 => {
-            xdr.pass(20)?;
-            access(xdr)
+            let _ = (xdr.opaque()?, xdr.opaque()?);
+            xdr.pass(12)
         }
-        2 => {
-            xdr.pass(32)?;
-            access(xdr)
+        _ => None,
+    }
+}
+
+/// Passes over what such an operation tells.
+fn pass_told(operation: u32, xdr: &mut Xdr<'_>) -> Option<()> {
+    match operation {
+        DELEGPURGE | DELEGRETURN | LOCKT | LOOKUP | LOOKUPP | NVERIFY | OPENATTR | PUTFH
+        | PUTPUBFH | PUTROOTFH | RENEW | RESTOREFH | SAVEFH | SETCLIENTID_CONFIRM | VERIFY
+        | DESTROY_SESSION | DESTROY_CLIENTID | RECLAIM_COMPLETE => Some(()),
+        ACCESS | COMMIT => xdr.pass(8),
+        CLOSE | LOCK | LOCKU | OPEN_CONFIRM | OPEN_DOWNGRADE => xdr.pass(STATE_LEN),
+        SETCLIENTID | WRITE => xdr.pass(16),
+        LINK | REMOVE => xdr.pass(CHANGE_LEN),
+        RENAME => xdr.pass(2 * CHANGE_LEN),
+        CREATE => xdr.pass(CHANGE_LEN).and_then(|()| xdr.words()),
+        GETATTR => xdr.attributes(),
+        READLINK => xdr.opaque().map(drop),
+        SETATTR | SECINFO_NO_NAME => xdr.words(),
+        SEQUENCE => xdr.pass(SESSION_LEN + 20),
+        READDIR => {
+            xdr.pass(8)?;
+            while xdr.number()? == 1 {
+                xdr.pass(8)?;
+                xdr.opaque()?;
+                xdr.attributes()?;
+            }
+            xdr.pass(4)
         }
-        3 => match xdr.number()? {
-            1 | 2 => xdr.pass(4),
+        EXCHANGE_ID => {
+            xdr.pass(16)?;
+            unguarded(xdr)?;
+            xdr.pass(8)?;
+            let _ = (xdr.opaque()?, xdr.opaque()?);
+            makers(xdr)
+        }
+        CREATE_SESSION => {
+            xdr.pass(SESSION_LEN + 8)?;
+            (0..2).try_for_each(|_| xdr.pass(24).and_then(|()| xdr.words()))
+        }
+        LAYOUTGET => {
+            xdr.pass(4 + STATE_LEN)?;
+            for _ in 0..xdr.number()? {
+                xdr.pass(24)?;
+                xdr.opaque()?;
+            }
+            Some(())
+        }
+        LAYOUTRETURN => match xdr.number()? {
+            1 => xdr.pass(STATE_LEN),
             _ => Some(()),
         },
         _ => None,
     }
 }
 
-/// Which attributes there are.
-fn bitmap(xdr: &mut Xdr<'_>) -> Option<()> {
-    let words = xdr.number()? as usize;
-    xdr.pass(words.checked_mul(4)?)
-}
-
-/// Attributes: which, and their values.
-fn attributes(xdr: &mut Xdr<'_>) -> Option<()> {
-    bitmap(xdr)?;
-    xdr.opaque().map(drop)
+/// What opening a file gives: also what its client may do with it by itself. Whether Suricata does
+/// not know that.
+fn opened(xdr: &mut Xdr<'_>) -> Option<bool> {
+    xdr.pass(STATE_LEN + CHANGE_LEN + 4)?;
+    xdr.words()?;
+    match xdr.number()? {
+        0 => return Some(false),
+        1 => xdr.pass(STATE_LEN + 4)?,
+        // May grow by so much.
+        2 => xdr.pass(STATE_LEN + 4 + 12)?,
+        // None is given, and why.
+        3 => {
+            if matches!(xdr.number()?, 1 | 2) {
+                xdr.pass(4)?;
+            }
+            return Some(true);
+        }
+        _ => return None,
+    }
+    xdr.pass(12)?;
+    xdr.opaque()?;
+    Some(false)
 }

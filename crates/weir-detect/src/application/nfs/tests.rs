@@ -1,5 +1,5 @@
 use super::*;
-use crate::rule::Buffer;
+use crate::rule::{Buffer, Field};
 
 fn call(procedure: u8, arguments: &[u8]) -> Vec<u8> {
     let head = [0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3];
@@ -97,7 +97,7 @@ fn left(version: u8, procedure: u8, arguments: &[u8]) -> Option<Object> {
 #[test]
 fn calls_without_an_answer_are_told_when_their_stream_ends_but_not_how_files_are() {
     let handle = b"\0\0\0\x08FILEHDL2";
-    let access = left(3, 4, handle).unwrap();
+    let access = left(3, 4, &[&handle[..], &[0; 4]].concat()).unwrap();
     assert_eq!(access.value("procedure"), Some(&"ACCESS".into()));
     assert_eq!(access.value("status"), Some(&"OK".into()));
     assert_eq!(access.value("hhash"), Some(&"ee23dc0".into()), "without zeros before it");
@@ -129,6 +129,80 @@ fn version_2_has_names_of_its_own() {
     for (procedure, told) in [(4, "LOOKUP"), (8, "WRITE"), (16, "READDIR"), (99, "99")] {
         assert_eq!(name(procedure), Some(told.into()));
     }
+}
+
+/// A record's fragment.
+fn fragment(bytes: &[u8], is_last: bool) -> Vec<u8> {
+    let mark = u32::from(is_last) << 31 | bytes.len() as u32;
+    [&mark.to_be_bytes()[..], bytes].concat()
+}
+
+#[test]
+fn fragments_are_put_together_and_bounded() {
+    let call = call(4, b"\0\0\0\x04file\0\0\0\x1f");
+    for at in 0..=call.len() {
+        let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+        nfs.take(0, &fragment(&call[..at], false), &mut said);
+        nfs.take(0, &fragment(&call[at..], true), &mut said);
+        assert_eq!(said.units.len(), 1, "{at}");
+        assert_eq!(said.units[0].numbers(Field::NfsProcedure).next(), Some(4));
+    }
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    for _ in 0..100 {
+        nfs.take(0, &fragment(&[0; 10_000], false), &mut said);
+    }
+    assert!(nfs.parts[0].len() <= RECORD_LEN_MAX);
+}
+
+#[test]
+fn calls_of_the_server_and_answers_to_them_end_nothing() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    let access = call(4, b"\0\0\0\x04file\0\0\0\x1f");
+    nfs.take(1, &fragment(&access, true), &mut said);
+    nfs.take(0, &fragment(&answer(&[]), true), &mut said);
+    nfs.take(0, &fragment(&access, true), &mut said);
+    assert!(!said.has_failed);
+    assert_eq!(said.units.len(), 1);
+    nfs.take(0, &fragment(&[0, 0, 0, 9, 0, 0, 0, 2], true), &mut said);
+    assert!(said.has_failed, "that is no message");
+}
+
+#[test]
+fn calls_of_other_programs_are_passed_over() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    let access = call(4, b"\0\0\0\x04file\0\0\0\x1f");
+    nfs.take(0, &fragment(&access, true), &mut said);
+    let mut other = access;
+    other[14..16].copy_from_slice(&100_227_u32.to_be_bytes()[2..]);
+    nfs.take(0, &fragment(&other, true), &mut said);
+    assert!(!said.has_failed);
+    assert_eq!(said.units.len(), 1);
+}
+
+#[test]
+fn tables_are_bounded() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    for number in 0..2000_u32 {
+        let handle = [&b"\0\0\0\x04"[..], &number.to_be_bytes()].concat();
+        let place = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4];
+        let write = call(7, &[&handle[..], &place, b"evil"].concat());
+        nfs.take(0, &fragment(&write, true), &mut said);
+    }
+    assert_eq!(nfs.transactions.len(), TRANSACTIONS_MAX);
+    assert!(nfs.waiting.len() <= WAITING_MAX && nfs.seen.len() <= 64);
+}
+
+#[test]
+fn rules_see_what_is_kept_at_once_together() {
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    for (at, data) in [(0, b"evil"), (4, b"file")] {
+        let place = [0, 0, 0, 0, 0, 0, 0, at, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 4];
+        let write = call(7, &[&b"\0\0\0\x04file"[..], &place, data].concat());
+        nfs.take(0, &fragment(&write, true), &mut said);
+    }
+    let is_found = |it: &Unit| it.each(Buffer::FileData, &mut |it| it == b"evilfile");
+    assert!(is_found(said.units.last().unwrap()));
+    assert_eq!(said.records.iter().filter(|it| it.kind == "fileinfo").count(), 2);
 }
 
 /// A call of version 4, of these operations; and the head of an answer to it, of so many.
@@ -178,7 +252,7 @@ fn a_compound_that_reads_tells_the_file_by_the_name_that_opened_it() {
         nfs.take(side, &bytes, &mut said);
     }
     assert!(!said.has_failed);
-    let [unit] = &said.units[..] else { panic!("{said:?}") };
+    let [_, unit] = &said.units[..] else { panic!("{said:?}") };
     assert!(unit.each(Buffer::FileData, &mut |it| it == b"evilfile"));
     assert!(unit.each(Buffer::FileName, &mut |it| it == b"a.txt"));
     let kinds: Vec<_> = said.records.iter().map(|it| it.kind).collect();
@@ -195,7 +269,8 @@ fn a_compound_that_writes_tells_the_file_when_it_is_to_be_kept() {
         [&[0, 0, 0, 38][..], &STATE, &place, data].concat()
     };
     let commit = [&[0, 0, 0, 5][..], &[0; 12]].concat();
-    for keeps in [write(4, 2, b"file"), [write(4, 0, b"file"), commit].concat()] {
+    let kept_later = [write(4, 0, b"file"), commit].concat();
+    for (keeps, is_done) in [(write(4, 2, b"file"), false), (kept_later, true)] {
         let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
         nfs.take(0, &compound(&[PUT_FILE, &write(0, 0, b"evil")]), &mut said);
         assert!(said.records.is_empty(), "more may come");
@@ -210,29 +285,93 @@ fn a_compound_that_writes_tells_the_file_when_it_is_to_be_kept() {
         assert!(said.units.iter().any(|it| it.each(Buffer::FileData, &mut |it| it == b"evilfile")));
         let told = record.objects[1].1.value("procedure");
         assert_eq!(told, Some(&"WRITE".into()));
-        // It grows, and is told as it is at the end.
+        // Rules see all of it. To Suricata what follows is another file, of which nothing lies at
+        // its beginning, or comes too late for the first.
         nfs.take(0, &compound(&[PUT_FILE, &write(8, 2, b"more")]), &mut said);
-        assert_eq!(said.records.len(), 1);
+        let unit = said.units.last().unwrap();
+        assert!(unit.each(Buffer::FileData, &mut |it| it == b"evilfilemore"));
+        let sizes: Vec<_> = said.records.iter().map(|it| it.objects[2].1.value("size")).collect();
+        let all = [Some(&8_u8.into()), Some(&0_u8.into())];
+        assert_eq!(sizes, all[..1 + usize::from(is_done)]);
         nfs.held = Some(Default::default());
         nfs.end(&mut said);
-        let size = |at: usize| {
-            let [.., (_, file)] = &said.records[at].objects[..] else { panic!("{said:?}") };
-            file.value("size").cloned()
-        };
-        assert_eq!([size(0), size(1)], [Some(8_u8.into()), Some(12_u8.into())]);
+        let left = &said.records[1 + usize::from(is_done)..];
+        assert!(left.iter().all(|it| it.kind == "nfs"), "files were told");
     }
+}
+
+/// What rules see of these operations: procedures, and whether anything is odd.
+fn seen(operations: &[&[u8]]) -> (Vec<i64>, bool) {
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    nfs.take(0, &call(0, b""), &mut said);
+    said = Said::default();
+    nfs.take(0, &compound(operations), &mut said);
+    assert!(!said.has_failed);
+    let is_odd = |it: &Unit| it.events.as_slice().contains(&AppEvent::NfsMalformed);
+    let procedures = said.units.iter().filter(|it| !is_odd(it));
+    let procedures = procedures.filter_map(|it| it.numbers(Field::NfsProcedure).next());
+    (procedures.collect(), said.units.iter().any(is_odd))
 }
 
 #[test]
 fn a_compound_with_a_form_that_nobody_knows_is_looked_at_up_to_there() {
     let unknown = [0, 0, 0, 99, 1, 2, 3, 4];
     let remove = b"\0\0\0\x1c\0\0\0\x05a.txt\0\0\0";
-    for (operations, is_seen) in
-        [([PUT_DIRECTORY, remove, &unknown], true), ([PUT_DIRECTORY, &unknown, remove], false)]
-    {
-        let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
-        nfs.take(0, &compound(&operations), &mut said);
-        assert_eq!(said.units.len(), usize::from(is_seen), "{said:?}");
-        assert!(!said.has_failed);
+    assert_eq!(seen(&[PUT_DIRECTORY, remove, &unknown]), (vec![28], true));
+    assert_eq!(seen(&[PUT_DIRECTORY, &unknown, remove]), (vec![], true));
+}
+
+#[test]
+fn of_a_compound_so_many_operations_are_looked_at_as_servers_take() {
+    let remove = &b"\0\0\0\x1c\0\0\0\x05a.txt\0\0\0"[..];
+    let [few, many] = [63, 64].map(|it| [vec![PUT_FILE; it], vec![remove]].concat());
+    assert_eq!(seen(&few), (vec![28], false));
+    assert_eq!(seen(&many), (vec![], false));
+}
+
+#[test]
+fn what_suricata_alone_does_not_know_is_odd_and_hides_nothing() {
+    let remove = b"\0\0\0\x1c\0\0\0\x05a.txt\0\0\0";
+    let link = b"\0\0\0\x0b\0\0\0\x05b.txt\0\0\0";
+    let lock = [&[0, 0, 0, 12][..], &[0; 24], &[0; 4], &[0; 20]].concat();
+    let open = [&[0, 0, 0, 18][..], &[0; 20], b"\0\0\0\x01o\0\0\0", &[0; 4], &[0, 0, 0, 4]];
+    for odd in [&link[..], &lock, &open.concat(), b"\0\0\0\x1f"] {
+        assert_eq!(seen(&[PUT_DIRECTORY, odd, remove]), (vec![28], true), "{odd:?}");
+    }
+    assert_eq!(seen(&[PUT_DIRECTORY, b"\0\0\0\x20", remove]), (vec![28], false));
+}
+
+#[test]
+fn rules_alone_see_the_name_of_a_file_that_nobody_opened() {
+    let (mut nfs, mut said) = (Nfs::of_datagrams(), Said::default());
+    let lookup = b"\0\0\0\x0f\0\0\0\x05a.txt\0\0\0";
+    let found = [0, 0, 0, 15, 0, 0, 0, 0];
+    let handle = b"\0\0\0\x0a\0\0\0\0\0\0\0\x04file";
+    let read = [&[0, 0, 0, 25][..], &STATE, &[0; 12]].concat();
+    let came = b"\0\0\0\x19\0\0\0\0\0\0\0\x01\0\0\0\x04evil";
+    nfs.take(0, &compound(&[PUT_DIRECTORY, lookup, &[0, 0, 0, 10]]), &mut said);
+    nfs.take(1, &answer(&[PUT_TOLD, &found, handle]), &mut said);
+    nfs.take(0, &compound(&[PUT_FILE, &read]), &mut said);
+    nfs.take(1, &answer(&[PUT_TOLD, came]), &mut said);
+    let unit = said.units.last().unwrap();
+    assert!(unit.each(Buffer::FileName, &mut |it| it == b"a.txt"));
+    let told = said.records.last().unwrap().objects[1].1.value("filename");
+    assert_eq!(told, Some(&"".into()));
+}
+
+#[test]
+fn compounds_are_read_up_to_what_is_not_known() {
+    let put = b"\0\0\0\x16\0\0\0\x04file";
+    let write = [&b"\0\0\0\x26"[..], &[0; 27], b"\x02\0\0\0\x04evil"].concat();
+    let unknown = b"\xff\xff\xff\xff";
+    let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+    let bytes = compound(&[put, &write, unknown]);
+    nfs.take(0, &fragment(&bytes, true), &mut said);
+    assert!(said.units[0].each(Buffer::FileData, &mut |it| it == b"evil"), "{said:?}");
+    for length in 0..bytes.len() {
+        let (mut nfs, mut said) = (Nfs::of_streams(), Said::default());
+        nfs.take(0, &fragment(&bytes[..length], true), &mut said);
+        nfs.take(1, &fragment(&bytes[..length], true), &mut said);
+        nfs.end(&mut said);
     }
 }

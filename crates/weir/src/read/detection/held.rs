@@ -218,7 +218,9 @@ impl<W: Write> Look<W> {
             for transaction in held.iter_mut().filter_map(|it| it.alert.transaction.as_mut()) {
                 let is_of_it = transaction.number == Some(number)
                     && transaction.objects.first().is_some_and(|it| it.0 == object.0);
-                if is_of_it {
+                if is_of_it && transaction.objects.len() == unit.objects.len() {
+                    transaction.objects = Arc::new(unit.objects.clone());
+                } else if is_of_it {
                     Arc::make_mut(&mut transaction.objects)[0] = object.clone();
                 }
             }
@@ -233,6 +235,11 @@ impl<W: Write> Look<W> {
         let Some(number) = transaction.number else { return };
         let of_side = (number, to_server);
         let Some(now) = self.flows.transaction(&self.detector, packet, of_side) else { return };
+        if now.objects.len() > 1 && now.objects.len() == transaction.objects.len() {
+            // Parsers tell of a transaction what it has come to.
+            (transaction.objects, transaction.files) = (now.objects, now.files);
+            return;
+        }
         let [object] = &now.objects[..] else { return };
         if transaction.objects.first().is_none_or(|it| it.0 != object.0) {
             return;
