@@ -287,6 +287,7 @@ impl Nfs {
             identifier: head.identifier,
             version: head.version,
             procedure: head.procedure,
+            is_signed: head.is_signed,
             handle: Vec::new(),
             name: Vec::new(),
             found: Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::call::Asked;
 use super::files::Piece;
+use super::names::SIGNED_HEAD_LEN;
 use super::xdr::Xdr;
 use super::{COMPOUND, CREATE, LOOKUP, MKDIR, Nfs, READ, READDIRPLUS, REMOVE, SECOND_READ};
 use crate::application::unit::Said;
@@ -24,6 +25,9 @@ impl Nfs {
         };
         let mut asked = self.waiting.remove(place)?;
         self.speak(asked.version);
+        if asked.is_signed {
+            xdr.pass(SIGNED_HEAD_LEN)?;
+        }
         match asked.version {
             4 if asked.procedure == COMPOUND || asked.number.is_some() => {
                 self.results(&mut asked, xdr, said)

@@ -1,6 +1,6 @@
 //! Calls that wait for an answer, and what a transaction of NFS tells.
 
-use super::names::{credentials, procedure_name, status_name};
+use super::names::{SIGNED_HEAD_LEN, credentials, is_signed, procedure_name, status_name};
 use super::xdr::Xdr;
 use super::{COMMIT, GETATTR, READ, RENAME, SECOND_RENAME, SECOND_WRITE, WRITE, four};
 use crate::application::file::Content;
@@ -16,6 +16,8 @@ pub(super) struct Asked {
     pub(super) identifier: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
+    /// What it brings, and its answer, is signed.
+    pub(super) is_signed: bool,
     pub(super) handle: Vec<u8>,
     pub(super) name: Vec<u8>,
     /// The name that leads to the handle that is asked for, which is not told.
@@ -89,6 +91,7 @@ pub(super) struct Head<'a> {
     pub(super) version: u32,
     pub(super) procedure: u32,
     pub(super) credentials: (String, Object),
+    pub(super) is_signed: bool,
     pub(super) arguments: Xdr<'a>,
 }
 
@@ -102,9 +105,22 @@ impl<'a> Head<'a> {
             return None;
         }
         let mut rest = move || {
+            let is_signed = is_signed(xdr);
             let credentials = credentials(&mut xdr)?;
             let _ = (xdr.number()?, xdr.opaque()?);
-            Some(Self { identifier, program, version, procedure, credentials, arguments: xdr })
+            if is_signed {
+                xdr.pass(SIGNED_HEAD_LEN)?;
+            }
+            let arguments = xdr;
+            Some(Self {
+                identifier,
+                program,
+                version,
+                procedure,
+                credentials,
+                is_signed,
+                arguments,
+            })
         };
         Some(rest())
     }

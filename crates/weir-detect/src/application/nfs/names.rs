@@ -71,6 +71,25 @@ const FOURTH: [&str; 40] = [
     "RELEASE_LOCKOWNER",
 ];
 
+/// What stands before what is signed: its length and a number (RFC 2203 s5.3.2.2).
+pub(super) const SIGNED_HEAD_LEN: usize = 8;
+
+/// Whether what a call brings, and its answer, is signed, by the credentials with which it begins:
+/// those of RPCSEC_GSS with the service of integrity (RFC 2203 s5.3.1).
+pub(super) fn is_signed(mut xdr: Xdr<'_>) -> bool {
+    const GSS: u32 = 6;
+    const DATA: u32 = 0;
+    const INTEGRITY: u32 = 2;
+    let mut service = || {
+        let flavour = xdr.number().filter(|it| *it == GSS)?;
+        let mut inner = Xdr { rest: xdr.opaque()? };
+        let (_, procedure, _) = (inner.number()?, inner.number()?, inner.number()?);
+        let service = inner.number().filter(|_| procedure == DATA)?;
+        Some((flavour, service))
+    };
+    service() == Some((GSS, INTEGRITY))
+}
+
 /// The flavour of credentials, and what those of Unix tell.
 pub(super) fn credentials(xdr: &mut Xdr<'_>) -> Option<(String, Object)> {
     let flavour = xdr.number()?;
