@@ -76,13 +76,13 @@ impl Conversation {
         if self.is_in_messages() { chunks.looked_at } else { 0 }
     }
 
-    /// What rules look at of a side's stream, and how many bytes are before it.
+    /// What rules look at of a side's stream, and how many bytes are missing before it.
     pub(crate) fn chunk(&self, side: usize) -> (&[u8], u64) {
         let Chunks { looked_at, looked_from, .. } = self.chunks[side];
         let from = if self.is_in_messages() { looked_from } else { 0 };
         let (window, before) = self.window_from(side, from);
         let count = usize::try_from(looked_at.saturating_sub(before)).unwrap_or(usize::MAX);
-        (&window[..count.min(window.len())], before)
+        (&window[..count.min(window.len())], before.saturating_sub(from))
     }
 
     fn is_in_messages(&self) -> bool {

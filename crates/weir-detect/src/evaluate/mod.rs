@@ -479,6 +479,7 @@ impl Evaluator {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);
             let is_here = match rule.is_of_application() {
                 true if scene.heard.is_none() || rule.is_of_messages(is_message) => false,
+                true if rule.is_of_stream() && !view.has_stream && view.payload.is_empty() => false,
                 true if says_nothing && rule.is_of_stream() => rule.flow.only_stream != Some(true),
                 true => rule.is_of_spoken() || is_udp || needs_packet,
                 _ if rule.has_payload() && !view.has_stream && view.payload.is_empty() => false,
@@ -588,10 +589,12 @@ impl Evaluator {
             if window.is_empty() || told_ahead {
                 continue;
             }
-            let sight = Sight::of_stream((window, before));
+            // Places count from where the look begins.
+            let sight = Sight::of_stream((window, before.saturating_sub(from)));
             // What must not be there must not have been there either.
-            let all = conversation.window_from(side, from);
-            let is_part = island.is_none() && before != all.1 && rule.excludes();
+            let (all, all_before) = conversation.window_from(side, from);
+            let is_part = island.is_none() && before != all_before && rule.excludes();
+            let all = (all, all_before.saturating_sub(from));
             if self.matches(rule, flow, scene, sight)
                 && (!is_part || self.matches(rule, flow, scene, Sight::of_stream(all)))
             {

@@ -224,12 +224,16 @@ fn gather<'a>(
             if line.is_disabled {
                 continue;
             }
-            let result = read(&line, context, gathered.rules.len());
-            let sid = result.as_ref().map_or_else(|_| sid_of(&line.text), |rule| Some(rule.sid));
-            if let Some(sid) = sid.filter(|it| options.disabled.contains(it)) {
+            // Nothing that it names counts either.
+            let is_off = |it: &u32| options.disabled.contains(it);
+            let may_be_off = !options.disabled.is_empty();
+            let sid = may_be_off.then(|| sid_of(&line.text)).flatten();
+            if let Some(sid) = sid.filter(is_off) {
                 disabled.insert(sid);
                 continue;
             }
+            let result = read(&line, context, gathered.rules.len());
+            let sid = result.as_ref().map_or_else(|_| sid_of(&line.text), |rule| Some(rule.sid));
             report.enabled += 1;
             let place = (source.name.as_str(), line.number);
             let refused = match result.and_then(|rule| watched(rule, watches)) {
@@ -426,7 +430,16 @@ fn shares(rule: &Rule) -> [u8; 6] {
 
 /// The sid of a rule that could not be read whole.
 fn sid_of(text: &str) -> Option<u32> {
-    let (_, behind) = text.rsplit_once("sid:")?;
+    let mut is_quoted = false;
+    let mut before = ' ';
+    let is_option = |(at, character): &(usize, char)| {
+        is_quoted ^= *character == '"' && before != '\\';
+        let begins = matches!(before, '(' | ';' | ' ' | '\t') && !is_quoted;
+        before = *character;
+        begins && text[*at..].starts_with("sid:")
+    };
+    let (at, _) = text.char_indices().find(is_option)?;
+    let behind = &text[at + "sid:".len()..];
     let digits: String = behind.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }

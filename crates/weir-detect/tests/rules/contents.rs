@@ -318,12 +318,14 @@ fn a_rule_that_is_tried_tells_what_it_would_drop_and_hides_no_other() {
 fn a_rule_that_is_disabled_is_as_one_in_a_comment() {
     let rules = "alert udp any any -> any any (content:\"bad\"; sid:1;)\n\
                  alert udp any any -> any any (content:\"bad\"; sid:2;)\n\
-                 alert udp any any -> any any (content:\"bad\"; no_such_keyword; sid:3;)";
-    let options = LoadOptions { disabled: [1, 3, 4].into(), ..LoadOptions::default() };
+                 alert udp any any -> any any (msg:\"sid:2;\"; content:\"bad\"; nothing; sid:3;)\n\
+                 alert dns any any -> any any (dns.query; dataset:set,one,type md5; sid:5;)\n\
+                 alert dns any any -> any any (dns.query; dataset:set,one,type string; sid:6;)";
+    let options = LoadOptions { disabled: [1, 3, 4, 5].into(), ..LoadOptions::default() };
     let source = RuleSource { name: "a.rules".to_owned(), text: rules.to_owned() };
     let loaded = RuleSet::load(&[source], &Variables::default(), &options).unwrap();
     let report = loaded.report;
-    assert_eq!((report.rules, report.enabled, report.runnable), (3, 1, 1));
+    assert_eq!((report.rules, report.enabled, report.runnable), (5, 2, 2));
     assert!(report.refused.is_empty(), "{report:?}");
     assert_eq!(report.idle, ["disable: there is no rule 4"]);
     let mut bench = Bench::loaded(rules, &options);

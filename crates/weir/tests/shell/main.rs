@@ -21,6 +21,7 @@ mod init;
 mod ipoib;
 mod judged;
 mod judged_actions;
+mod judged_contents;
 mod judged_conversations;
 mod judged_http;
 mod judged_http2;
