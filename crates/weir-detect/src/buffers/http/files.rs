@@ -71,10 +71,11 @@ impl Transaction {
             Content::Form(files) => return Cow::Borrowed(files),
             Content::Whole => {}
         }
-        let named = half.header(b"content-disposition").filter(|_| side == 1).and_then(file_name);
+        let disposition = half.header(b"content-disposition").filter(|_| side == 1);
+        let named = disposition.and_then(file_name);
         let unseen = if self.is_of_http2() { &[][..] } else { URI_NOT_SEEN };
         let path = || self.request.as_ref().map_or(unseen, Half::path);
-        let name = named.unwrap_or_else(path).to_vec();
+        let name = named.unwrap_or_else(|| path().to_vec());
         let size = half.is_complete.then_some(half.body_size);
         Cow::Owned(vec![File { name, size, place: None }])
     }
@@ -178,9 +179,20 @@ impl Transaction {
     }
 }
 
-/// The name that a `Content-Disposition` gives a file (RFC 6266 s4.1).
-pub(super) fn file_name(disposition: &[u8]) -> Option<&[u8]> {
-    odd::parameter(disposition, b"filename=")
+/// The name that a `Content-Disposition` gives a file (RFC 6266 s4.1): between quotes, what a
+/// backslash stands before stands for itself.
+pub(super) fn file_name(disposition: &[u8]) -> Option<Vec<u8>> {
+    const NAME: &[u8] = b"filename=";
+    let found = odd::parameter(disposition, NAME)?;
+    let at = disposition.windows(NAME.len()).position(|it| it.eq_ignore_ascii_case(NAME))?;
+    let Some(quoted) = disposition[at + NAME.len()..].trim_ascii().strip_prefix(b"\"") else {
+        return Some(found.to_vec());
+    };
+    let (mut bytes, mut name) = (quoted.iter(), Vec::new());
+    while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
+        name.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
+    }
+    Some(name)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ const PARTS_MAX: usize = 1024;
 /// send it byte by byte.
 #[derive(Debug, Default)]
 pub(super) struct Form {
-    /// What stands before each part, with the dashes.
-    delimiter: Vec<u8>,
+    /// What stands before each part, with the dashes, in each way that receivers read it.
+    delimiters: Vec<Vec<u8>>,
     /// Those that came, the last of which may be begun.
     files: Vec<File>,
     /// The part that the next delimiter will end.
@@ -28,7 +28,7 @@ pub(super) struct Form {
     /// No delimiter that was not passed begins before this place.
     sought: usize,
 }
-heap_size!(Form { delimiter, files, part });
+heap_size!(Form { delimiters, files, part });
 
 /// A part of a form.
 #[derive(Debug)]
@@ -56,8 +56,9 @@ struct Delimiter {
 impl Form {
     /// The form that a `Content-Type` speaks of, if it does.
     pub(super) fn of(kind: &[u8]) -> Option<Self> {
-        let delimiter = [b"--", boundary(kind)?.as_slice()].concat();
-        Some(Self { delimiter, ..Self::default() })
+        let delimiters: Vec<_> =
+            boundaries(kind).iter().map(|it| [b"--", it.as_slice()].concat()).collect();
+        (!delimiters.is_empty()).then(|| Self { delimiters, ..Self::default() })
     }
 
     /// Its files, each whole once the next delimiter is there.
@@ -67,7 +68,14 @@ impl Form {
 
     /// Its body was let go of, and another may begin.
     pub(super) fn let_go(&mut self) {
-        *self = Self { delimiter: std::mem::take(&mut self.delimiter), ..Self::default() };
+        *self = Self { delimiters: std::mem::take(&mut self.delimiters), ..Self::default() };
+    }
+
+    /// No more comes: a last part that no delimiter ends, ends here.
+    pub(super) fn end(&mut self) {
+        if let Some(last) = self.files.last_mut().filter(|_| self.is_begun) {
+            last.size = last.place.as_ref().map(|it| it.len() as u64);
+        }
     }
 
     /// Looks at what has been added to the body.
@@ -106,26 +114,35 @@ impl Form {
         if self.parts == PARTS_MAX {
             return None;
         }
+        let found = self.delimiters.iter().filter_map(|it| self.next_of(it, body));
+        let Some((start, next)) = found.min_by_key(|it| it.0) else {
+            // Only the beginning of one may stand at the end.
+            let longest = self.delimiters.iter().map(Vec::len).max().unwrap_or_default();
+            self.sought = self.sought.max((body.len() + 1).saturating_sub(longest));
+            return None;
+        };
+        self.sought = start;
+        next
+    }
+
+    /// The next that begins so, and where; one whose line is not whole may turn out to be none.
+    fn next_of(&self, delimiter: &[u8], body: &[u8]) -> Option<(usize, Option<Delimiter>)> {
         let behind = body.get(self.sought..)?;
-        for at in memmem::find_iter(behind, &self.delimiter).map(|at| self.sought + at) {
+        for at in memmem::find_iter(behind, delimiter).map(|at| self.sought + at) {
             if at > 0 && body[at - 1] != b'\n' {
                 continue;
             }
-            let end = at + self.delimiter.len();
+            let end = at + delimiter.len();
             let rest = &body[end..];
             let length = memchr::memchr(b'\n', rest);
             let line = &rest[..length.unwrap_or(rest.len())];
             if line.trim_ascii().is_empty() || line.starts_with(b"--") {
-                self.sought = at;
-                return Some(Delimiter { start: at, end, is_whole: length.is_some() });
+                return Some((at, Some(Delimiter { start: at, end, is_whole: length.is_some() })));
             }
             if length.is_none() {
-                self.sought = at;
-                return None;
+                return Some((at, None));
             }
         }
-        // Only the beginning of one may stand at the end.
-        self.sought = self.sought.max((body.len() + 1).saturating_sub(self.delimiter.len()));
         None
     }
 }
@@ -164,32 +181,51 @@ fn name(head: &[u8]) -> Option<Vec<u8>> {
     let named = lines.clone().find_map(file_name).unwrap_or_default();
     // Some receivers take other ways to name it: `filename*=`, blanks before the sign.
     let is_file = !named.is_empty() || lines.any(is_named_otherwise);
-    is_file.then(|| named.to_vec())
+    is_file.then_some(named)
 }
 
-/// What stands between the parts of a form, without the dashes before it (RFC 7578 s4.1).
-fn boundary(kind: &[u8]) -> Option<Vec<u8>> {
+/// Parameters that may name what stands between parts, at most, and ways to read one.
+const BOUNDARIES_MAX: usize = 8;
+
+/// What may stand between the parts of a body of several (RFC 2046 s5.1.1), without the dashes before
+/// it: of several parameters some receivers take the first and others the last, and of one without
+/// quotes some go on behind a blank or a comma.
+fn boundaries(kind: &[u8]) -> Vec<Vec<u8>> {
     const NAME: &[u8] = b"boundary=";
-    if !odd::contains(kind, b"multipart/form-data") {
-        return None;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    if !odd::contains(kind, b"multipart/") {
+        return found;
     }
     // Not the end of another parameter's name.
     let begins = |at: usize| at.checked_sub(1).is_none_or(|it| b"; \t,".contains(&kind[it]));
     let is_name = |it: &&[u8]| it.eq_ignore_ascii_case(NAME);
-    let mut places =
-        kind.windows(NAME.len()).enumerate().filter(|it| is_name(&it.1) && begins(it.0));
-    let text = kind[places.next()?.0 + NAME.len()..].trim_ascii();
-    let mut found = Vec::new();
-    match text.strip_prefix(b"\"") {
-        None => found.extend(text.iter().take_while(|it| !b"; \t,".contains(it))),
-        Some(quoted) => {
-            let mut bytes = quoted.iter();
-            while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
-                found.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
+    let places = kind.windows(NAME.len()).enumerate().filter(|it| is_name(&it.1) && begins(it.0));
+    for (at, _) in places {
+        let text = kind[at + NAME.len()..].trim_ascii();
+        let read = match text.strip_prefix(b"\"") {
+            None => {
+                let until = |ends: &[u8]| {
+                    let end = text.iter().position(|it| ends.contains(it)).unwrap_or(text.len());
+                    text[..end].trim_ascii().to_vec()
+                };
+                vec![until(b"; \t,"), until(b";")]
+            }
+            Some(quoted) => {
+                let (mut bytes, mut text) = (quoted.iter(), Vec::new());
+                while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
+                    text.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
+                }
+                vec![text]
+            }
+        };
+        for boundary in read {
+            let is_new = !boundary.is_empty() && !found.contains(&boundary);
+            if is_new && found.len() < BOUNDARIES_MAX {
+                found.push(boundary);
             }
         }
     }
-    (!found.is_empty()).then_some(found)
+    found
 }
 
 /// Whether a line names a file, though not by `filename=`.
@@ -234,13 +270,19 @@ mod tests {
     #[test]
     fn the_boundary_is_a_parameter_of_its_own() {
         for (kind, expected) in [
-            ("multipart/form-data; boundary=x", "x"),
-            ("multipart/form-data; xboundary=y; Boundary=x;a=b", "x"),
-            ("multipart/form-data;\tboundary=x\t", "x"),
-            ("multipart/form-data; boundary=x, y", "x"),
-            (r#"multipart/form-data; boundary="a\"; \b"; c=d"#, "a\"; b"),
+            ("multipart/form-data; boundary=x", &["x"][..]),
+            ("multipart/mixed; xboundary=y; Boundary=x;a=b", &["x"]),
+            ("multipart/form-data;\tboundary=x\t", &["x"]),
+            ("multipart/form-data; boundary=x, y", &["x", "x, y"]),
+            (r#"multipart/form-data; boundary="a\"; \b"; c=d"#, &["a\"; b"]),
+            ("multipart/related; boundary=x; boundary=\"y z\"", &["x", "y z"]),
+            ("application/x; boundary=x", &[]),
         ] {
-            assert_eq!(boundary(kind.as_bytes()), Some(expected.into()), "{kind}");
+            assert_eq!(
+                boundaries(kind.as_bytes()),
+                expected.iter().map(|it| it.as_bytes()).collect::<Vec<_>>(),
+                "{kind}"
+            );
         }
     }
 

@@ -297,15 +297,36 @@ impl Half {
         let end = head.iter().position(|it| *it == b'\n').map_or(head.len(), |it| it + 1);
         let (line, raw) = head.split_at(end);
         let mut half = Self { raw_headers: raw.to_vec(), ..Self::default() };
-        let mut names = Names::default();
-        for line in raw.split(|it| *it == b'\n') {
-            let is_folded = !half.headers.is_empty() && folds(line, is_response);
-            half.put_header(line, is_folded, &mut names);
-        }
+        half.put_headers(raw, is_response);
         half.first_line = without_end(line).to_vec();
         let encoding = half.header(b"content-encoding");
         half.inflate = encoding.and_then(Inflate::of).map(Box::new);
         half
+    }
+
+    fn put_headers(&mut self, raw: &[u8], is_response: bool) {
+        let mut names = Names::default();
+        // A line without a colon, which may come with the next.
+        let mut begun: Option<Vec<u8>> = None;
+        for line in raw.split(|it| *it == b'\n') {
+            let has_header = begun.is_some() || !self.headers.is_empty();
+            let is_folded = has_header && folds(line, is_response);
+            if let Some(mut joined) = begun.take() {
+                if is_folded {
+                    joined.extend_from_slice(line.trim_ascii_end());
+                    begun = Some(joined);
+                    continue;
+                }
+                self.put_header(&joined, false, &mut names);
+            }
+            match is_folded || line.contains(&b':') {
+                true => self.put_header(line, is_folded, &mut names),
+                false => begun = Some(line.trim_ascii_end().to_vec()),
+            }
+        }
+        if let Some(line) = begun {
+            self.put_header(&line, false, &mut names);
+        }
     }
 
     /// Adds a line of the headers: one, or more of the last.
@@ -314,14 +335,18 @@ impl Half {
         if line.is_empty() {
             return;
         }
-        if let (true, Some((_, value))) = (is_folded, self.headers.last_mut()) {
-            value.extend_from_slice(line.trim_ascii_end());
+        let last = names.last.and_then(|it| self.headers.get_mut(it));
+        if let (true, Some((_, value))) = (is_folded, last) {
+            // Where nothing stood before it, its blanks are none of the value.
+            let is_first = value.is_empty() || value.ends_with(b", ");
+            value.extend_from_slice(if is_first { trimmed(line) } else { line.trim_ascii_end() });
             return;
         }
         let (name, value) = split(line, b':').unwrap_or((b"", line));
-        let (name, value) = (name.trim_ascii(), value.trim_ascii());
+        let (name, value) = (name.trim_ascii(), trimmed(value));
         let place = names.place(name, &self.headers);
         let is_full = self.headers.len() >= HEADERS_MAX;
+        names.last = place.or_else(|| (!is_full).then_some(self.headers.len()));
         match place.and_then(|it| self.headers.get_mut(it)) {
             // One header, as if it had been sent so (RFC 9110 s5.2).
             Some(_) if name.eq_ignore_ascii_case(b"content-length") => {}
@@ -414,6 +439,9 @@ impl Half {
             inflate.finish(body, *body_len_max, of_all);
             self.count_unpacked(before);
             self.form.iter_mut().for_each(|it| it.grow(&self.body));
+        }
+        if !self.is_cut && self.body.len() as u64 == self.body_size {
+            self.form.iter_mut().for_each(|it| it.end());
         }
     }
 

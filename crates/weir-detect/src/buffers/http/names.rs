@@ -11,11 +11,15 @@ const FEW: usize = 32;
 
 /// The places of names in a list that only grows.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashMap<Vec<u8>, usize>);
+pub(super) struct Names {
+    places: HashMap<Vec<u8>, usize>,
+    /// Where the header stands that came last; none: nowhere.
+    pub(super) last: Option<usize>,
+}
 
 impl HeapSize for Names {
     fn heap_size(&self) -> usize {
-        self.0.keys().map(|it| size_of::<(Vec<u8>, usize)>() + it.heap_size()).sum()
+        self.places.keys().map(|it| size_of::<(Vec<u8>, usize)>() + it.heap_size()).sum()
     }
 }
 
@@ -25,9 +29,9 @@ impl Names {
         if headers.len() <= FEW {
             return headers.iter().position(|it| it.0.eq_ignore_ascii_case(name));
         }
-        for (at, known) in headers.iter().enumerate().skip(self.0.len()) {
-            self.0.insert(known.0.to_ascii_lowercase(), at);
+        for (at, known) in headers.iter().enumerate().skip(self.places.len()) {
+            self.places.insert(known.0.to_ascii_lowercase(), at);
         }
-        self.0.get(&name.to_ascii_lowercase()).copied()
+        self.places.get(&name.to_ascii_lowercase()).copied()
     }
 }
