@@ -5,6 +5,7 @@
 mod begin;
 mod behind;
 mod files;
+mod fit;
 mod form;
 mod half;
 mod head;

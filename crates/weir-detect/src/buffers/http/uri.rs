@@ -1,12 +1,17 @@
 //! A request's target as servers understand it: decoded, its path put straight.
 
+use super::fit::fitted;
+
 /// `raw` without scheme and host, percent signs decoded, `.`, `..`, `//` and backslashes resolved;
-/// with `keeps_separators`, a backslash, `%2f` and `//` stay in the path as they are.
+/// its letters fitted into a byte each; with `keeps_separators`, letters, a backslash, `%2f` and `//`
+/// stay in the path as they are.
 pub(super) fn normalized(raw: &[u8], keeps_separators: bool) -> Vec<u8> {
     let target = without_authority(raw);
     let query_at = target.iter().position(|it| matches!(it, b'?' | b'#')).unwrap_or(target.len());
     let (path, query) = target.split_at(query_at);
-    let mut normalized = straightened(&decoded(path, keeps_separators), keeps_separators);
+    let path = decoded(path, keeps_separators);
+    let path = if keeps_separators { path } else { fitted(path) };
+    let mut normalized = straightened(&path, keeps_separators);
     normalized.extend(decoded(query, false));
     normalized
 }
