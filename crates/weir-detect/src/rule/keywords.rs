@@ -664,11 +664,17 @@ fn longest(steps: &[Step]) -> i64 {
             end = 0;
             continue;
         };
-        end = match content.is_relative() {
+        let length = content.bytes.len() as i64;
+        let from = match content.is_relative() {
             true => end + fixed(content.distance),
             false => fixed(content.offset),
         };
-        end += content.bytes.len() as i64;
+        // What must not be there leads nowhere.
+        if content.is_negated && content.is_relative() {
+            longest = longest.max(from + length);
+            continue;
+        }
+        end = from + length;
         let next = steps.get(place + 1);
         let is_last = !matches!(next, Some(Step::Content(it)) if it.is_relative());
         longest = if is_last { longest.max(end) } else { longest };

@@ -140,7 +140,7 @@ impl DetectionSnapshot {
     /// For people.
     pub fn line(&self) -> String {
         let Self { rules, mode, packets, alerts, would_drop, .. } = self;
-        let Self { flows_evicted, bounds_reached, .. } = self;
+        let Self { flows_evicted, bounds_reached, alerts_lost, .. } = self;
         if *rules == 0 {
             return "  rules: NONE RUNS: nothing is looked for\n".to_owned();
         }
@@ -151,6 +151,11 @@ impl DetectionSnapshot {
         };
         let mut text = format!("  rules: {rules} run and {may}; {packets} packets, ");
         text += &format!("{alerts} alerts{passed}\n");
+        if *alerts_lost > 0 {
+            text += &format!(
+                "  rules: {alerts_lost} ALERTS LOST of these: more came at once than could wait\n"
+            );
+        }
         // What rules may have missed.
         if flows_evicted + bounds_reached > 0 {
             text += &format!(
