@@ -18,10 +18,10 @@ use crate::flow::FlowSlot;
 use crate::older;
 use crate::packet::Vlans;
 use crate::record::{EndReason, FlowRecord, SpokenBeside};
-use crate::rule::RuleIndex;
 
 mod ended;
 mod over;
+mod streams;
 
 use ended::Ended;
 use over::Over;
@@ -252,38 +252,6 @@ impl FlowTable {
         let (key, from_first) = self.key(packet);
         let entry = self.entries.get(&key)?;
         detector.view(entry.slot, entry.direction_of(from_first, packet.parsed))
-    }
-
-    /// The last bytes of the stream that a packet belongs to, of its sender's side: with `is_whole`
-    /// those too that the receiver has not acknowledged.
-    pub fn stream(
-        &self,
-        detector: &Detector,
-        packet: &Packet<'_>,
-        is_whole: bool,
-    ) -> Option<Vec<u8>> {
-        let (key, from_first) = self.key(packet);
-        let entry = self.entries.get(&key)?;
-        detector.stream(entry.slot, entry.direction(from_first), is_whole)
-    }
-
-    /// Whether that stream, all of it, still has what a rule has found in it.
-    pub fn holds_still(
-        &self,
-        detector: &mut Detector,
-        packet: &Packet<'_>,
-        rule: RuleIndex,
-    ) -> bool {
-        let (key, from_first) = self.key(packet);
-        let Some(entry) = self.entries.get(&key) else { return true };
-        detector.holds_still(entry.slot, entry.direction(from_first), rule)
-    }
-
-    /// The sequence number with which that stream goes on.
-    pub fn next_number(&self, detector: &Detector, packet: &Packet<'_>) -> Option<u32> {
-        let (key, from_first) = self.key(packet);
-        let entry = self.entries.get(&key)?;
-        detector.next_number(entry.slot, entry.direction(from_first))
     }
 
     /// What a TCP segment says where its sender said other bytes in the same place before: those,

@@ -107,8 +107,8 @@ impl Parser for Ldap {
 }
 
 impl Ldap {
-    /// A message is none of this protocol's: something is odd about the last request, be it answered
-    /// or not, as with Suricata.
+    /// A message is none of this protocol's: something is odd about the last request, be it
+    /// answered or not, as with Suricata.
     fn fail(&mut self, said: &mut Said) {
         if let Some(number) = self.count.checked_sub(1) {
             let last = self.waiting.back().filter(|it| it.number == number);

@@ -57,10 +57,9 @@ impl Conversation {
         chunks.is_at_once |= is_at_once;
         let is_new = |end: u64| end > chunks.looked_at && end <= acknowledged;
         let is_much = acknowledged >= chunks.looked_at + CHUNK_LEN;
-        if chunks.is_at_once || is_much || chunks.message_end.is_some_and(is_new) {
-            if acknowledged > chunks.looked_at {
-                (chunks.looked_from, chunks.looked_at) = (chunks.looked_at, acknowledged);
-            }
+        let is_due = chunks.is_at_once || is_much || chunks.message_end.is_some_and(is_new);
+        if is_due && acknowledged > chunks.looked_at {
+            (chunks.looked_from, chunks.looked_at) = (chunks.looked_at, acknowledged);
         }
         let looked_at = chunks.looked_at;
         if let Some(number) = self.number_at(side, looked_at) {

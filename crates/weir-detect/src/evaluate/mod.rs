@@ -467,13 +467,9 @@ impl Evaluator {
             self.of_message.extend(self.candidates.iter().filter(of_message));
         }
         let replaces = !self.limits.waits_for_acknowledgment;
-        // What comes with a RST, or behind the end, is none of the stream; nor has a connection one
-        // that Suricata does not follow.
-        let is_unfollowed = self.limits.as_suricata.wants_handshakes && flow.is_unfollowed();
-        let is_beside = view.is_reset() || view.closing == Closing::Behind || is_unfollowed;
         // A packet that says nothing is looked at for the stream that others have said.
         let says_nothing = view.has_stream && view.payload.is_empty();
-        let is_beside = is_beside || says_nothing;
+        let is_beside = says_nothing || self.is_beside(flow, view);
         let is_alone = |rule: &Rule| !(is_part || is_beside && rule.flow.only_stream == Some(true));
         self.each(flow, scene, alerts, decision, &|rule| {
             let needs_packet = rule.needs_packet || (replaces && rule.replaces);
@@ -492,6 +488,13 @@ impl Evaluator {
                 is_stream: false,
             })
         });
+    }
+
+    /// What comes with a RST, or behind the end, is none of the stream; nor has a connection one
+    /// that Suricata does not follow.
+    fn is_beside(&self, flow: &Flow, view: &View<'_>) -> bool {
+        let is_unfollowed = self.limits.as_suricata.wants_handshakes && flow.is_unfollowed();
+        view.is_reset() || view.closing == Closing::Behind || is_unfollowed
     }
 
     /// Rules about nothing but addresses, with the first packet of a side. They match before all

@@ -13,10 +13,11 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether a negated content is there: at the end, where that is asked. As by Suricata 8.0.7 its
-    /// first occurrence tells, and where that begins counts from where it was looked for, twice.
-    pub(super) fn is_there(mut self, buffer: &[u8]) -> bool {
-        let Self { content, from, until } = self;
+    /// Whether a negated content is there: at the end, where that is asked. As by Suricata 8.0.7
+    /// its first occurrence tells, and where that begins counts from where it was looked for,
+    /// twice.
+    pub(super) fn is_there(&mut self, buffer: &[u8]) -> bool {
+        let Self { content, from, until } = *self;
         let found = self.next(buffer);
         let reaches_end = until == buffer.len();
         let is_end = |start| reaches_end && start + content.bytes.len() + from == until;

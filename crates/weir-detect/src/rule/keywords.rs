@@ -605,9 +605,10 @@ impl Collected {
             });
             let is_payload = test.key.buffer == Buffer::Payload;
             let most = sizes.chain(payload.filter(|_| is_payload)).min();
-            let has_room = |it: &Step| most.is_none_or(|most| least(it) <= most);
+            let has_room = |it: &Step| most.is_none_or(|most| relative::least(it) <= most);
             let of_all = payload.filter(|_| is_payload);
-            let is_too_long = of_all.is_some_and(|most| longest(&test.steps) > most as i64);
+            let is_too_long =
+                of_all.is_some_and(|most| relative::longest(&test.steps) > most as i64);
             if is_too_long || !test.steps.iter().all(has_room) {
                 return Err(Refused::new("content", "it does not fit into so few bytes"));
             }
@@ -644,49 +645,6 @@ fn put(said: &mut Option<Value>, value: Option<Value>) -> Result<(), String> {
             *said = value;
             Ok(())
         }
-    }
-}
-
-/// Bytes that a buffer has at least, where a content stands in it.
-fn least(step: &Step) -> u64 {
-    match step {
-        Step::Content(it) if !it.is_negated => fixed(it.offset) as u64 + it.bytes.len() as u64,
-        _ => 0,
-    }
-}
-
-/// Bytes up to the end of contents that follow each other as near as they may, those included that
-/// must not be there: so many a payload must have for Suricata 8.0.7.
-fn longest(steps: &[Step]) -> i64 {
-    let (mut longest, mut end) = (0, 0);
-    for (place, step) in steps.iter().enumerate() {
-        let Step::Content(content) = step else {
-            end = 0;
-            continue;
-        };
-        let length = content.bytes.len() as i64;
-        let from = match content.is_relative() {
-            true => end + fixed(content.distance),
-            false => fixed(content.offset),
-        };
-        // What must not be there leads nowhere.
-        if content.is_negated && content.is_relative() {
-            longest = longest.max(from + length);
-            continue;
-        }
-        end = from + length;
-        let next = steps.get(place + 1);
-        let is_last = !matches!(next, Some(Step::Content(it)) if it.is_relative());
-        longest = if is_last { longest.max(end) } else { longest };
-    }
-    longest
-}
-
-/// A number that is written there; of a variable nothing is known.
-fn fixed(value: Option<Value>) -> i64 {
-    match value {
-        Some(Value::Fixed(number)) => number,
-        _ => 0,
     }
 }
 

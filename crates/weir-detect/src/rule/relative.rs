@@ -90,3 +90,46 @@ fn is_nowhere(content: &Content) -> bool {
     let has_place = content.offset.is_some() || content.depth.is_some() || content.starts;
     content.is_negated && !has_place && !content.is_relative()
 }
+
+/// Bytes that a buffer has at least, where a content stands in it.
+pub(super) fn least(step: &Step) -> u64 {
+    match step {
+        Step::Content(it) if !it.is_negated => fixed(it.offset) as u64 + it.bytes.len() as u64,
+        _ => 0,
+    }
+}
+
+/// Bytes up to the end of contents that follow each other as near as they may, those included that
+/// must not be there: so many a payload must have for Suricata 8.0.7.
+pub(super) fn longest(steps: &[Step]) -> i64 {
+    let (mut longest, mut end) = (0, 0);
+    for (place, step) in steps.iter().enumerate() {
+        let Step::Content(content) = step else {
+            end = 0;
+            continue;
+        };
+        let length = content.bytes.len() as i64;
+        let from = match content.is_relative() {
+            true => end + fixed(content.distance),
+            false => fixed(content.offset),
+        };
+        // What must not be there leads nowhere.
+        if content.is_negated && content.is_relative() {
+            longest = longest.max(from + length);
+            continue;
+        }
+        end = from + length;
+        let next = steps.get(place + 1);
+        let is_last = !matches!(next, Some(Step::Content(it)) if it.is_relative());
+        longest = if is_last { longest.max(end) } else { longest };
+    }
+    longest
+}
+
+/// A number that is written there; of a variable nothing is known.
+fn fixed(value: Option<Value>) -> i64 {
+    match value {
+        Some(Value::Fixed(number)) => number,
+        _ => 0,
+    }
+}

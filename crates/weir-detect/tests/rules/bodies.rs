@@ -108,3 +108,25 @@ fn files_of_a_form_are_looked_at_each_by_itself_and_posts_and_puts_alone_send_fi
     }
     assert_eq!(sent("PUT", kind, form, 1000), [2, 3, 4, 7], "one file");
 }
+
+/// Whatever kind of parts it has, and however its receiver reads what stands between them.
+#[test]
+fn a_body_of_several_parts_is_taken_apart_however_it_is_called() {
+    let part = |boundary: &str| {
+        format!(
+            "--{boundary}\r\nContent-Disposition: form-data; filename=\"one\"\r\n\r\nMZ evil\r\n\
+             --{boundary}--\r\n"
+        )
+    };
+    for (kind, boundary) in [
+        ("multipart/form-data; boundary=x", "x"),
+        ("multipart/mixed; boundary=x", "x"),
+        ("multipart/related; boundary=\"x y\"", "x y"),
+        ("multipart/form-data; boundary=x; boundary=y", "x"),
+        ("multipart/form-data; boundary=x; boundary=y", "y"),
+        ("multipart/form-data; boundary=x y", "x y"),
+    ] {
+        let found = sent("POST", kind, part(boundary).as_bytes(), 1000);
+        assert!(found.starts_with(&[1, 2]), "{kind}: {found:?}");
+    }
+}

@@ -319,3 +319,25 @@ fn a_cookie_is_looked_at_with_all_headers_by_gateways_and_with_its_line_as_by_su
         assert_eq!(sorted(&mut bench), []);
     }
 }
+
+/// Whatever line a value begins in, and whatever stands between it and its name.
+#[test]
+fn a_header_is_the_same_however_it_is_folded() {
+    const RULES: &str = "\
+        alert http any any -> any any (http.host; content:\"bad.host\"; bsize:8; sid:1;)\n\
+        alert http any any -> any any (http.user_agent; content:\"Evil\"; startswith; sid:2;)\n\
+        alert http any any -> any any (http.header; content:\"Host|3a| bad.host|0d 0a|\"; sid:3;)";
+    for (headers, found) in [
+        ("Host: bad.host\r\nUser-Agent: Evil\r\n", &[1, 2, 3][..]),
+        ("Host:\r\n bad.host\r\nUser-Agent: \r\n\tEvil\r\n", &[1, 2, 3]),
+        ("Host:\n bad.host\r\nUser-Agent:\r\n  \r\n Evil\r\n", &[1, 2, 3]),
+        ("Host\r\n : bad.host\r\nUser-Agent\n :Evil\r\n", &[1, 2, 3]),
+        ("Host:\x0bbad.host\r\nUser-Agent:\x0c\x0bEvil\r\n", &[1, 2, 3]),
+        // What goes on is the header that came last, which stands with the first of its name.
+        ("X: a\r\nHost: bad.host\r\nX: b\r\n c\r\nUser-Agent: Evil\r\n", &[1, 2, 3]),
+    ] {
+        let mut bench = begun(RULES);
+        bench.client(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes());
+        assert_eq!(sorted(&mut bench), found, "{headers:?}");
+    }
+}

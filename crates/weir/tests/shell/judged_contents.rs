@@ -1,6 +1,6 @@
-//! What rules find in bytes, judged by Suricata 8.0.7: contents with every modifier and what may stand
-//! between them, in datagrams; the same in streams that come in pieces, offline and inline, of no
-//! known application and of HTTP.
+//! What rules find in bytes, judged by Suricata 8.0.7: contents with every modifier and what may
+//! stand between them, in datagrams; the same in streams that come in pieces, offline and inline,
+//! of no known application and of HTTP.
 //!
 //! `testdata/judged/contents.tsv` and `streams.tsv` have a line for each rule: what it asks, and
 //! Suricata's answer. Where Suricata is installed it is asked again; with `WEIR_WRITE` set its

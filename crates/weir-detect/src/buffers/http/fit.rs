@@ -1,6 +1,6 @@
-//! Letters beyond ASCII in a request's path, as servers of Microsoft's fit them into one byte: `/` may
-//! come in two bytes that need but one, or as wide as a letter of Chinese. What is taken for what was
-//! seen of Suricata 8.0.7 (`personality: IDS`).
+//! Letters beyond ASCII in a request's path, as servers of Microsoft's fit them into one byte: `/`
+//! may come in two bytes that need but one, or as wide as a letter of Chinese. What is taken for
+//! what was seen of Suricata 8.0.7 (`personality: IDS`).
 
 /// What stands for what fits nowhere.
 const NONE: u8 = b'?';
@@ -25,8 +25,8 @@ const FITTING: [(u32, &[u8]); 62] = [
     (0x2564, b"------+++"), (0x2584, b"_"), (0x3000, b" "), (0x3008, b"<>"), (0x301a, b"[]"),
 ];
 
-/// `path` with a byte for each letter. One in UTF-8 that takes more bytes than it needs counts, too;
-/// what is no UTF-8 fits nowhere.
+/// `path` with a byte for each letter. One in UTF-8 that takes more bytes than it needs counts,
+/// too; what is no UTF-8 fits nowhere.
 pub(super) fn fitted(path: Vec<u8>) -> Vec<u8> {
     if path.is_ascii() {
         return path;

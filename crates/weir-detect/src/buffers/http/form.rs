@@ -187,9 +187,9 @@ fn name(head: &[u8]) -> Option<Vec<u8>> {
 /// Parameters that may name what stands between parts, at most, and ways to read one.
 const BOUNDARIES_MAX: usize = 8;
 
-/// What may stand between the parts of a body of several (RFC 2046 s5.1.1), without the dashes before
-/// it: of several parameters some receivers take the first and others the last, and of one without
-/// quotes some go on behind a blank or a comma.
+/// What may stand between the parts of a body of several (RFC 2046 s5.1.1), without the dashes
+/// before it: of several parameters some receivers take the first and others the last, and of one
+/// without quotes some go on behind a blank or a comma.
 fn boundaries(kind: &[u8]) -> Vec<Vec<u8>> {
     const NAME: &[u8] = b"boundary=";
     let mut found: Vec<Vec<u8>> = Vec::new();

@@ -3,8 +3,8 @@
 use super::fit::fitted;
 
 /// `raw` without scheme and host, percent signs decoded, `.`, `..`, `//` and backslashes resolved;
-/// its letters fitted into a byte each; with `keeps_separators`, letters, a backslash, `%2f` and `//`
-/// stay in the path as they are.
+/// its letters fitted into a byte each; with `keeps_separators`, letters, a backslash, `%2f` and
+/// `//` stay in the path as they are.
 pub(super) fn normalized(raw: &[u8], keeps_separators: bool) -> Vec<u8> {
     let target = without_authority(raw);
     let query_at = target.iter().position(|it| matches!(it, b'?' | b'#')).unwrap_or(target.len());
