@@ -188,11 +188,7 @@ pub(super) fn file_name(disposition: &[u8]) -> Option<Vec<u8>> {
     let Some(quoted) = disposition[at + NAME.len()..].trim_ascii().strip_prefix(b"\"") else {
         return Some(found.to_vec());
     };
-    let (mut bytes, mut name) = (quoted.iter(), Vec::new());
-    while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
-        name.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
-    }
-    Some(name)
+    Some(odd::unquoted(quoted))
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ const PARTS_MAX: usize = 1024;
 /// send it byte by byte.
 #[derive(Debug, Default)]
 pub(super) struct Form {
-    /// What stands before each part, with the dashes, in each way that receivers read it.
-    delimiters: Vec<Vec<u8>>,
+    /// What stands before each part, in each way that receivers read it.
+    boundaries: Vec<Boundary>,
     /// Those that came, the last of which may be begun.
     files: Vec<File>,
     /// The part that the next delimiter will end.
@@ -25,10 +25,20 @@ pub(super) struct Form {
     is_begun: bool,
     /// Parts that have begun.
     parts: usize,
-    /// No delimiter that was not passed begins before this place.
+    /// Where the last delimiter that was passed ends.
+    passed: usize,
+}
+heap_size!(Form { boundaries, files, part });
+
+/// What stands before each part.
+#[derive(Debug, Default)]
+struct Boundary {
+    /// With the dashes.
+    delimiter: Vec<u8>,
+    /// None that was not passed begins before this place.
     sought: usize,
 }
-heap_size!(Form { delimiters, files, part });
+heap_size!(Boundary { delimiter });
 
 /// A part of a form.
 #[derive(Debug)]
@@ -56,9 +66,9 @@ struct Delimiter {
 impl Form {
     /// The form that a `Content-Type` speaks of, if it does.
     pub(super) fn of(kind: &[u8]) -> Option<Self> {
-        let delimiters: Vec<_> =
-            boundaries(kind).iter().map(|it| [b"--", it.as_slice()].concat()).collect();
-        (!delimiters.is_empty()).then(|| Self { delimiters, ..Self::default() })
+        let begun = |it: Vec<u8>| Boundary { delimiter: [b"--", &*it].concat(), sought: 0 };
+        let boundaries: Vec<_> = boundaries(kind).into_iter().map(begun).collect();
+        (!boundaries.is_empty()).then(|| Self { boundaries, ..Self::default() })
     }
 
     /// Its files, each whole once the next delimiter is there.
@@ -68,7 +78,9 @@ impl Form {
 
     /// Its body was let go of, and another may begin.
     pub(super) fn let_go(&mut self) {
-        *self = Self { delimiters: std::mem::take(&mut self.delimiters), ..Self::default() };
+        let mut boundaries = std::mem::take(&mut self.boundaries);
+        boundaries.iter_mut().for_each(|it| it.sought = 0);
+        *self = Self { boundaries, ..Self::default() };
     }
 
     /// No more comes: a last part that no delimiter ends, ends here.
@@ -103,46 +115,49 @@ impl Form {
             let Some(next) = next.filter(|it| it.is_whole) else { return };
             self.is_begun = false;
             self.parts += 1;
-            self.sought = next.end;
+            self.passed = next.end;
             self.part = Some(Part { content: None, line: next.end, start: next.end, name: None });
         }
     }
 
-    /// The next line between parts: it begins with the boundary, and blanks or, behind the last
-    /// part, dashes follow. A part may have more than the boundary in a line of its own.
+    /// The next line between parts.
     fn next(&mut self, body: &[u8]) -> Option<Delimiter> {
         if self.parts == PARTS_MAX {
             return None;
         }
-        let found = self.delimiters.iter().filter_map(|it| self.next_of(it, body));
-        let Some((start, next)) = found.min_by_key(|it| it.0) else {
-            // Only the beginning of one may stand at the end.
-            let longest = self.delimiters.iter().map(Vec::len).max().unwrap_or_default();
-            self.sought = self.sought.max((body.len() + 1).saturating_sub(longest));
-            return None;
-        };
-        self.sought = start;
-        next
+        let passed = self.passed;
+        let found = self.boundaries.iter_mut().filter_map(|it| it.next(body, passed));
+        found.min_by_key(|it| it.0)?.1
     }
+}
 
-    /// The next that begins so, and where; one whose line is not whole may turn out to be none.
-    fn next_of(&self, delimiter: &[u8], body: &[u8]) -> Option<(usize, Option<Delimiter>)> {
-        let behind = body.get(self.sought..)?;
-        for at in memmem::find_iter(behind, delimiter).map(|at| self.sought + at) {
+impl Boundary {
+    /// Where the next line begins that stands between parts, behind what was `passed`: with the
+    /// boundary, and blanks or, behind the last part, dashes follow. A part may have more than the
+    /// boundary in a line of its own; one that is not whole may turn out to be none. What was
+    /// looked through is not looked through again.
+    fn next(&mut self, body: &[u8], passed: usize) -> Option<(usize, Option<Delimiter>)> {
+        let from = self.sought.max(passed);
+        let behind = body.get(from..)?;
+        for at in memmem::find_iter(behind, &self.delimiter).map(|at| from + at) {
             if at > 0 && body[at - 1] != b'\n' {
                 continue;
             }
-            let end = at + delimiter.len();
+            let end = at + self.delimiter.len();
             let rest = &body[end..];
             let length = memchr::memchr(b'\n', rest);
             let line = &rest[..length.unwrap_or(rest.len())];
             if line.trim_ascii().is_empty() || line.starts_with(b"--") {
+                self.sought = at;
                 return Some((at, Some(Delimiter { start: at, end, is_whole: length.is_some() })));
             }
             if length.is_none() {
+                self.sought = at;
                 return Some((at, None));
             }
         }
+        // Only the beginning of one may stand at the end.
+        self.sought = from.max((body.len() + 1).saturating_sub(self.delimiter.len()));
         None
     }
 }
@@ -210,13 +225,7 @@ fn boundaries(kind: &[u8]) -> Vec<Vec<u8>> {
                 };
                 vec![until(b"; \t,"), until(b";")]
             }
-            Some(quoted) => {
-                let (mut bytes, mut text) = (quoted.iter(), Vec::new());
-                while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
-                    text.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
-                }
-                vec![text]
-            }
+            Some(quoted) => vec![odd::unquoted(quoted)],
         };
         for boundary in read {
             let is_new = !boundary.is_empty() && !found.contains(&boundary);

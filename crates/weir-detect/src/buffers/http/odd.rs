@@ -237,6 +237,15 @@ pub(super) fn parameter<'v>(value: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
     (!found.is_empty()).then_some(found)
 }
 
+/// What stands up to the next quote; a byte behind a backslash stands for itself (RFC 9110 s5.6.4).
+pub(super) fn unquoted(text: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut found) = (text.iter(), Vec::new());
+    while let Some(byte) = bytes.next().filter(|it| **it != b'"') {
+        found.extend(if *byte == b'\\' { bytes.next() } else { Some(byte) });
+    }
+    found
+}
+
 fn place(text: &[u8], word: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, word)
 }
